@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from strom.kv.kernels.compiler_processes import Compilers, KernelCompiling, Told
+from strom.kv.kernels.compiler_processes import Compilers, KernelCompiling, ProgressLines
 from strom.kv.kernels.kernel_code import Declared
 from strom.kv.kernels.kernel_groups import kernels_of
 from strom.kv.kernels.kernel_needs import GROUPS, ROWS
@@ -148,7 +148,7 @@ class Terminal(io.StringIO):
 
 def test_how_far_it_is_takes_few_lines_and_one_on_a_terminal() -> None:
     file, terminal, done = io.StringIO(), Terminal(), io.StringIO()
-    told = [Told(file), Told(terminal)]
+    told = [ProgressLines(file), ProgressLines(terminal)]
     for number in range(3, 72):
         for one in told:
             one(number, 71)
@@ -157,5 +157,5 @@ def test_how_far_it_is_takes_few_lines_and_one_on_a_terminal() -> None:
     ]
     assert terminal.getvalue().count("\r") == 69
     assert terminal.getvalue().count("\n") == 1
-    Told(done)(71, 71)
+    ProgressLines(done)(71, 71)
     assert done.getvalue() == "all 71 kernels of primary-key tables are compiled\n"

@@ -1,4 +1,4 @@
-"""What passes between the steps of one batch of changes: group by key, fold, plan the changelog.
+"""The data that passes between the steps of one batch of changes: group by key, fold, plan the changelog.
 
     Changes     what arrived, grouped by key             (the store makes it)
     Folded      what each change does, and the images    (an engine makes it)
@@ -39,12 +39,12 @@ class Changes:
     """One batch of changes, grouped by key."""
 
     rows: pa.RecordBatch
-    """n rows of the table's schema in arrival order; what was not sent is NULL. Of a delete only the key counts."""
+    """n rows of the table's schema in arrival order; columns not sent are NULL. For a delete only the key counts."""
     deletes: Bools
     order: Ints
     starts: Ints
     exists: Bools
-    """For each group, whether the key has an image before this batch (a tombstone is none)."""
+    """For each group, whether the key has an image before this batch (a tombstone is not one)."""
     targets: tuple[int, ...] | None = None
     """Positions of the columns sent, keys included; None for all of them."""
 
@@ -68,7 +68,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class ChangelogPlan:
-    """The records of one changelog batch. Without records the batch is empty, and takes one offset all the same."""
+    """The records of one changelog batch. A batch without records is empty but still takes one offset."""
 
     kinds: Bytes
     """Change types as in a record batch: +I, -U, +U, -D."""
@@ -82,7 +82,7 @@ class ChangelogPlan:
     stored: Bools
     """Whether the record is an image or a tombstone, so that it becomes its key's newest record; -U is neither."""
     previous: Ints
-    """For stored records: position of the key's previous stored record in this batch; -1 when that is older."""
+    """For stored records: position of the key's previous stored record in this batch; -1 when it came earlier."""
     newest: Ints
     """Per group: position of its last stored record; -1 when the batch changed nothing for the key."""
 

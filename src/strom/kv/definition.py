@@ -1,7 +1,7 @@
-"""What a primary-key bucket knows of its table: columns, key, changelog, engine, indexes.
+"""What a primary-key bucket knows about its table: columns, key, changelog, engine, indexes.
 
-A value. An alteration (a column more, an index more) gives a new one; columns only ever come at the end, so a
-position means the same column in every schema that has it.
+Immutable. Altering the table (adding a column or an index) makes a new definition; columns are only ever added at the
+end, so a position means the same column in every schema that has it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class KeyDefinition:
     schemas: tuple[Schema, ...]
     """All versions, oldest first."""
     key: tuple[int, ...]
-    """Positions of the key columns that tell rows of one bucket apart (partition columns, equal in all, left out)."""
+    """Positions of the key columns that tell rows of one bucket apart: all but the partition columns."""
     image: ChangelogImage = "FULL"
     prefix: tuple[int, ...] = ()
-    """Positions of the bucket key, when it is a part of the key and lookups by it are served."""
+    """Positions of the bucket key if it is a proper part of the key; lookups by it are then served."""
     indexes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,5 +77,5 @@ class KeyDefinition:
 
     @cached_property
     def lists(self) -> Mapping[str, tuple[int, ...]]:
-        """Every index that is kept as lists of rows: the secondary ones, and the one for prefixes."""
+        """Every index kept as lists of rows: the secondary ones, and the one for prefixes."""
         return {**self.indexes, PREFIX_INDEX: self.prefix} if self.prefix else dict(self.indexes)

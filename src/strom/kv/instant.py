@@ -1,10 +1,10 @@
-"""The table at an instant B: which stored images were live there, which died between two instants.
+"""The table at an instant B: which stored images were live then, and which died between two instants.
 
     live(B)     images below B that are live now, and images below B whose replacing record is at or above B
     dead(A, B)  images below A whose replacing record is in [A, B)
 
-Neither asks what is live *now* alone: both are pure functions of offsets as long as B ≥ R and A ≥ S. Live bits are
-always read before the series: an image that dies in between is then in both, never in neither.
+Neither depends on what is live *now*: both are pure functions of offsets as long as B ≥ R and A ≥ S. Live bits are
+always read before the series, so that an image that dies in between is in both, never in neither.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class LiveBlock(NamedTuple):
 
     @property
     def offsets(self) -> Ints:
-        """Of each row."""
+        """The offset of each row."""
         return self.block.offsets
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The columns asked for."""
+        """The requested columns."""
         return self.block.batch
 
 
@@ -52,7 +52,7 @@ def live_blocks(
 ) -> tuple[list[LiveBlock], int]:
     """Blocks of [start, at) until they hold ``rows_max`` rows, and where the next ones begin (``at``: no more).
 
-    They have at most ``bytes_max`` bytes, dead rows included, or one row.
+    Together they have at most ``bytes_max`` bytes, dead rows included, but always at least one row.
     """
     while True:
         with store.lock:
@@ -60,9 +60,9 @@ def live_blocks(
         blocks, reached = _blocks(store.rows.blocks(start, at, columns, directory), at, rows_max, bytes_max)
         with store.lock:
             if store.cuts != cuts:
-                continue  # an image may be live again whose death was seen, and which the series no longer tells
+                continue  # a cut may have revived an image that was seen dead, and the series forgot its death
             view = store.series.snapshot()
-            # Records above the high watermark may be cut, and others written in their place, once the lock is free.
+            # Once the lock is free, records above the high watermark may be cut and replaced by others.
             above = store.series.replaced(high, store.published, below=at)
         replaced = _distinct(
             [_within(view.replaced(at, high, below=at), start, reached), _within(above, start, reached)]
@@ -71,7 +71,7 @@ def live_blocks(
 
 
 def _blocks(found: Iterator[Block], at: int, rows_max: int, bytes_left: int) -> tuple[list[Block], int]:
-    """Some blocks, and where the next ones begin. Without the lock: lookups wait for whoever holds it."""
+    """Some blocks, and where the next ones begin. Called without the lock, which would make lookups wait."""
     blocks: list[Block] = []
     count = 0
     for block in found:
@@ -95,7 +95,7 @@ def _within(rising: Ints, start: int, end: int) -> Ints:
 
 
 def _distinct(parts: Sequence[Ints]) -> Ints:
-    """All values, rising, each once. NumPy's ``unique`` does not let other threads run meanwhile; sorting does."""
+    """All values, ascending, each once. Unlike NumPy's ``unique``, sorting releases the interpreter."""
     values = np.concatenate(parts)
     values.sort()
     first = np.ones(len(values), np.bool_)
@@ -119,7 +119,7 @@ def _live(block: Block, replaced: Ints) -> Bools:
 
 
 def count_live(store: KeyStore, at: int) -> int:
-    """Rows of the table at an instant; only what was written since is looked at. Under the lock."""
+    """The number of rows at an instant. Looks only at what was written since. Under the lock."""
     published = store.published
     if at == published:
         return store.rows.live_count
@@ -128,7 +128,7 @@ def count_live(store: KeyStore, at: int) -> int:
 
 
 def dead_between(store: KeyStore, start: int, first: int, end: int) -> Ints:
-    """The offsets below ``start`` that died in [first, end), rising. ``first`` is ``start`` or later."""
+    """The offsets below ``start`` that died in [first, end), ascending. ``first`` is ``start`` or later."""
     if start <= 0 or end <= first:
         return np.zeros(0, np.int64)
     with store.lock:
@@ -145,7 +145,7 @@ class Tombstones(NamedTuple):
 
 
 def tombstones_below(store: KeyStore, start: int, end: int, horizon: int, *, at_most: int) -> Tombstones:
-    """The tombstones in [start, end) that no instant from the horizon on looks at. Any thread."""
+    """The tombstones in [start, end) that no instant from the horizon on needs. Any thread."""
     kept: list[pa.RecordBatch] = []
     versions: list[Ints] = []
     count = 0
@@ -166,9 +166,9 @@ def tombstones_below(store: KeyStore, start: int, end: int, horizon: int, *, at_
 
 
 def needed_from(store: KeyStore, start: int, end: int, horizon: int) -> Callable[[Ints], Bools]:
-    """Which rows of [start, end) some instant from the horizon on, or the index, may still ask for. Any thread.
+    """Which rows of [start, end) the index, or an instant from the horizon on, may still need. Any thread.
 
-    An image goes only if it died before the horizon; a tombstone only if its key was forgotten.
+    An image is dropped only if it died before the horizon, a tombstone only if its key was forgotten.
     """
     kept = [np.zeros(0, np.int64)]
     blocks = store.rows.blocks(start, min(end, horizon), store.definition.key)

@@ -1,10 +1,9 @@
-"""Filling a secondary index from the rows that are there, while writers go on.
+"""Filling a secondary index from the stored rows, while writers go on.
 
-The builder walks the stored rows once, block by block. Under the lock it takes the rows that are live *at that
-moment* and links them; whatever writers change meanwhile they link themselves, because publishing knows the index
-from its first moment on. So when the walk is done, every key's newest image is linked. Undo above the high watermark
-may lack what a row was linked to before: the index serves lookups once the high watermark has reached the end of the
-walk.
+The builder walks the stored rows once, block by block. Under the lock it links the rows that are live *at that
+moment*. Rows that writers change meanwhile are linked by publishing, which knows the index from the start. So when the
+walk is done, every key's newest image is linked. Undo above the high watermark may not know what a row was linked to
+before, so the index serves lookups only once the high watermark has reached the end of the walk.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from strom.kv.store import KeyStore
 
 
 def build_list(store: KeyStore, index: SecondaryIndex) -> None:
-    """Link every row that is there. Any thread, or the lane."""
+    """Link every stored row. Any thread, or the lane."""
     for _ in build_steps(store, index):
         pass
 
 
 def build_steps(store: KeyStore, index: SecondaryIndex) -> Iterator[int]:
-    """As ``build_list``, with a pause after every block; yields how many rows were looked at."""
+    """Like ``build_list``, with a pause after every block; yields the number of rows visited."""
     key = store.definition.key
     columns = (*key, *(column for column in index.columns if column not in key))
     tuple_at = [columns.index(column) for column in index.columns]
@@ -43,7 +42,7 @@ def build_steps(store: KeyStore, index: SecondaryIndex) -> Iterator[int]:
             hashes, tuples = store.hasher.hash(keys), index.hash_tuples(rows.select(tuple_at))
             with store.lock:
                 row_ids = store.find_hashed(keys, hashes)
-                # Rows that changed since the block was taken were linked by whoever changed them.
+                # Rows that changed since the block was taken were linked by their writers.
                 still = (row_ids >= 0) & (store.index.newest(row_ids) == (block.offsets[live] << 1 | 1))
                 index.add(row_ids[still], tuples[still])
         yield len(block.offsets)

@@ -1,10 +1,10 @@
 """What one changelog batch does to the store, and how it is undone.
 
 A :class:`Publication` says, for every key a batch touches, which record was its newest before and which is after. It
-comes from the write pass, or, at recovery, from the batch itself; publishing cannot tell the difference.
+comes from the write pass or, at recovery, from the batch itself; publishing treats both alike.
 
-A :class:`BatchUndo` is kept in memory for every batch that readers do not see yet: by it a lookup finds rows that
-left a secondary list above the high watermark, and a truncation leads back.
+A :class:`BatchUndo` is kept in memory for every batch that readers do not see yet. Lookups use it to find rows that
+left a secondary list above the high watermark, truncation uses it to restore the state before.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class KeyGroups(NamedTuple):
-    """The distinct keys of one batch, and what the store knew of them before it."""
+    """The distinct keys of one batch, and what the store knew about them before it."""
 
     order: Ints
     starts: Ints
     hashes: Hashes
     """Per group."""
     row_ids: Ints
-    """Per group; -1 for a key that is not here."""
+    """Per group; -1 for an unknown key."""
     versions: Ints
     """Per group: the newest record before the batch, or NONE."""
 
@@ -40,7 +40,7 @@ class Records(NamedTuple):
     stored: Bools
     tombstone: Bools
     group: Ints
-    """Of every record (of those not stored it means nothing)."""
+    """Of every record; meaningless for records that are not stored."""
     previous: Ints
     """For stored records, the position of the key's previous stored record in this batch, or -1."""
     newest: Ints
@@ -85,7 +85,7 @@ def stored_of(kinds: Bytes) -> Bools:
 
 
 def records_from_groups(kinds: Bytes, stored_at: Ints, order: Ints, starts: Ints) -> Records:
-    """The records of a batch as the log holds it. Those stored stand at ``stored_at``; ``order`` groups them."""
+    """The records of a batch as the log holds it. Stored ones are at ``stored_at``; ``order`` groups those."""
     count, groups = len(kinds), len(starts) - 1
     stored = np.zeros(count, np.bool_)
     stored[stored_at] = True

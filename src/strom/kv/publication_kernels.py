@@ -17,8 +17,8 @@ Int32s = npt.NDArray[np.int32]
 
 TOUCHED, NEW, DEAD_COUNT, LIVE_COUNT, STORED = range(5)
 COUNTS = 5
-#: Per key that a batch changes: its row id, its version before and after, and the record that is its newest. Then, each
-#: counted for itself, the offsets of images that die and of those that live.
+#: Per key that a batch changes: its row id, its version before and after, and its newest record. Then, each with a
+#: count of its own, the offsets of images that die and of those that live.
 IDS, BEFORE, AFTER, PLACES, DEAD, LIVE = range(6)
 KEY_FIELDS = 6
 
@@ -66,8 +66,8 @@ def prepare(
 ) -> None:  # fmt: skip
     """What publishing a batch at ``base_offset`` will change.
 
-    ``keys`` and ``key_hashes``: per key that it changes (``IDS`` and so on). ``earlier``: per stored record its offset,
-    and the version of its key before it, in this batch or older. ``counts``: how many there are of each.
+    ``keys`` and ``key_hashes``: per changed key (``IDS`` and so on). ``earlier``: per stored record its offset, and the
+    version of its key before it, in this batch or older. ``counts``: the number of each.
     """
     _touch_keys(newest, tombstone, versions, hashes, row_ids, base_offset, keys, key_hashes, counts)
     count = 0

@@ -1,13 +1,13 @@
 """The state of one primary-key bucket: every key's newest record, the records before it, the rows, the lists.
 
 Invariants
-    1. What is below ``published`` is in all of them; what is not is in none.
+    1. What is below ``published`` is in all of them; what is above is in none.
     2. The index holds each key's newest *record*, tombstones too; the series, per record, the one before it.
     3. A row's live bit is set exactly when its record is its key's newest and an image.
-    4. ``undo`` covers every batch whose end is above the high watermark it was last trimmed to.
+    4. ``undo`` covers every batch that ends above the high watermark it was last trimmed to.
 
-One hand (the lane) calls what changes the state. The lock is taken by ``publish``, ``revert`` and the other changes,
-and by readers in other threads (``lookup/many_rows.py``); the lane itself reads without it.
+Only the lane calls the methods that change the state. They take the lock, and so do readers in other threads
+(``lookup/many_rows.py``); the lane itself reads without it.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ class KeyStore:
         self.index = index
         self.series = series
         self.published = published
-        """Every reader's bound: index, series, rows and lists hold all below, and nothing above."""
+        """Every reader's bound: index, series, rows and lists hold everything below and nothing above."""
         self.cuts = 0
-        """How often it was truncated: what was read before the last time may have been undone."""
+        """The number of truncations: what was read before the last one may have been undone."""
         self.undo: deque[BatchUndo] = deque()
         self.lists: dict[str, SecondaryIndex] = {}
-        """Those that are being built too: publishing keeps them all."""
+        """Includes lists that are still being built: publishing maintains them all."""
         self.key_layout = RowLayout(pa.schema([definition.arrow.field(p) for p in definition.key]))
         self._key_columns = tuple(range(len(definition.key)))
         self._key_positions = np.array(definition.key, np.int64)
@@ -139,9 +139,9 @@ class KeyStore:
         return ColumnSource(rows.rows, rows.addresses[self._key_positions], rows.keep)
 
     def keys_of(self, rows: ColumnSource, *, placed: bool) -> tuple[KeyGroups, Int32s, Int32s]:
-        """The distinct keys among rows of the whole table, and where their newest records lie (source -1: none).
+        """The distinct keys among rows with all columns, and where their newest records lie (source -1: none).
 
-        Without ``placed`` the places mean nothing. In the lane.
+        Without ``placed`` the places are not filled in. In the lane.
         """
         keys = self.key_part(rows)
         hashes = self.hasher.hash(keys)
@@ -155,7 +155,7 @@ class KeyStore:
         return groups, *self.rows.locate(offsets_of(groups.versions), stored)
 
     def groups_of(self, keys: ColumnSource, hashes: Hashes) -> KeyGroups:
-        """The distinct keys among rows, and what the store knows of them, step by step. In the lane."""
+        """The distinct keys among rows, and what the store knows about them, step by step. In the lane."""
         directory = None if self.hasher.bijective else Directory(self.key_layout, (keys,))
         order, starts = self.index.group(hashes, None if directory is None else self._same_within(directory))
         firsts = order[starts[:-1]]
@@ -164,19 +164,19 @@ class KeyStore:
         return KeyGroups(order, starts, hashes, row_ids, self.index.newest(row_ids))
 
     def find(self, keys: ColumnSource) -> Ints:
-        """The row ids of keys, -1 for those that are not here. In the lane, or under the lock."""
+        """The row ids of keys, -1 for unknown ones. In the lane, or under the lock."""
         hashes = self.hasher.hash(keys)
         return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
 
     def find_hashed(self, keys: ColumnSource, hashes: Hashes) -> Ints:
-        """As ``find``, with hashes made before the lock was taken."""
+        """Like ``find``, with hashes computed before the lock was taken."""
         return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
 
     def _same_keys(self, keys: ColumnSource) -> Same:
         return self._same(Directory(self.key_layout, (keys,)), None)
 
     def _same(self, directory: Directory, firsts: Ints | None) -> Same:
-        """Whether keys asked for are those of stored rows: every row id's newest record has its key columns."""
+        """Compares requested keys with stored rows: every row id's newest record has its key columns."""
         stored = self.rows.directory
 
         def same(which: Ints, row_ids: Ints) -> Bools:
@@ -209,7 +209,7 @@ class KeyStore:
     # --- publishing ----------------------------------------------------------------------------------------
 
     def publication_of(self, batch: pa.RecordBatch, kinds: Bytes) -> Publication:
-        """What a batch of the log does: for recovery, where nothing but the batch is known."""
+        """What a batch of the log does. For recovery, which knows nothing but the batch."""
         stored_at = np.flatnonzero(stored_of(kinds))
         whole = len(stored_at) == len(kinds)
         keys = self.key_source(batch if whole else batch.take(pa.array(stored_at)))
@@ -227,7 +227,7 @@ class KeyStore:
     ) -> None:
         """Take in one changelog batch that is in the log at ``base_offset``.
 
-        ``images`` holds the rows of all stored records too, at ``rows``: mostly they follow each other there.
+        ``images`` also holds the rows of all stored records, at ``rows``, where they are mostly adjacent.
         """
         groups, records = publication
         touched = _Touched(groups, records, base_offset)
@@ -237,7 +237,7 @@ class KeyStore:
             for name, one in self.lists.items()
         ]
         row_ids = touched.row_ids
-        # Outside the lock: nobody asks for rows whose offsets are not published, and those before stay where they are.
+        # Outside the lock: nobody reads rows whose offsets are not published, and earlier rows stay where they are.
         self.rows.take_in(
             batch if images is None else images,
             base_offset,
@@ -260,7 +260,7 @@ class KeyStore:
             self.published = end
 
     def publish_nothing(self, base_offset: int) -> None:
-        """Take in a batch without records: it has one offset."""
+        """Take in a batch without records, which takes one offset."""
         with self.lock:
             self.rows.add(
                 self._nothing,
@@ -275,7 +275,7 @@ class KeyStore:
     def restore_rows(
         self, batch: pa.RecordBatch, kinds: Bytes, *, base_offset: int, column_ids: tuple[int, ...]
     ) -> None:
-        """At opening: rows below the manifest's offset that no base file holds; the index knows them already."""
+        """When opening: add rows below the manifest's offset that no base file holds; the index has them already."""
         self.rows.add(
             batch,
             base_offset=base_offset,
@@ -288,7 +288,7 @@ class KeyStore:
     # --- altering ------------------------------------------------------------------------------------------
 
     def redefine(self, definition: KeyDefinition) -> None:
-        """Columns more, lists more or fewer. A new list is empty and not ready: somebody has to build it."""
+        """Take a definition with more columns, or other lists. A new list is empty and not ready until it is built."""
         with self.lock:
             if definition.schema != self.definition.schema:
                 self.rows.evolve(definition.schema)
@@ -301,14 +301,14 @@ class KeyStore:
             self.lists = kept
 
     def restart_list(self, name: str) -> None:
-        """Forget what a list holds. Under the lock."""
+        """Empty a list. Under the lock."""
         if name in self.lists:
             self.lists[name] = SecondaryIndex(name, self.kinds, self.lists[name].columns)
 
     # --- undoing -------------------------------------------------------------------------------------------
 
     def forget_undo(self, high_watermark: int) -> None:
-        """Readers see everything below: it will not be undone."""
+        """Drop the undo of batches below the high watermark: readers see them, so they will not be undone."""
         undo = self.undo
         if undo and undo[0].end_offset <= high_watermark:
             with self.lock:
@@ -316,7 +316,7 @@ class KeyStore:
                     undo.popleft()
 
     def truncate(self, end: int) -> None:
-        """Undo every batch from ``end`` on: afterwards the state is what it was there."""
+        """Undo every batch from ``end`` on: afterwards the state is what it was then."""
         with self.lock:
             while self.undo and self.undo[-1].base_offset >= end:
                 self._revert(self.undo.pop())
@@ -339,7 +339,7 @@ class KeyStore:
     # --- reclaiming ----------------------------------------------------------------------------------------
 
     def reclaim(self, keys: ColumnSource, versions: Ints) -> int:
-        """Forget keys whose newest record is still this tombstone; their row ids go to other keys. In the lane."""
+        """Forget keys whose newest record is still this tombstone and free their row ids. In the lane."""
         hashes = self.hasher.hash(keys)
         row_ids = self.find_hashed(keys, hashes)
         gone = (row_ids >= 0) & (self.index.newest(row_ids) == versions)

@@ -1,6 +1,6 @@
-"""Versions: which record of the log is meant, and whether it is an image or a tombstone, in one number.
+"""Versions: a record of the log, and whether it is an image or a tombstone, in one number.
 
-``version = offset << 1 | is_image``; ``NONE`` says that there is no record. A key's versions rise with its records.
+``version = offset << 1 | is_image``; ``NONE`` means no record. A key's versions rise with its records.
 """
 
 from __future__ import annotations

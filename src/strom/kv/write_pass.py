@@ -1,8 +1,8 @@
 """One batch of changes becomes the records of one changelog batch: hash, group, find, fold, plan.
 
-Nothing is changed and no row is copied here. What comes out says where the row of every record lies, and what
-publishing the batch will do; ``changelog_batch.compose`` makes the bytes, the tablet appends them and then publishes.
-Old images are read only where the engine needs them.
+Nothing is changed and no row is copied here. The outcome says where the row of every record lies, and what publishing
+the batch will do; ``changelog_batch.compose`` makes the bytes, the tablet appends them and then publishes. Old images
+are read only if the engine needs them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strom.kv.versions import are_images
 
 
 class WriteOutcome(NamedTuple):
-    """What one batch of changes comes to: a record per change that has an effect, or two."""
+    """What one batch of changes leads to: one or two records per change that has an effect."""
 
     kinds: Bytes
     directory: Directory
@@ -38,7 +38,7 @@ class WriteOutcome(NamedTuple):
     row: Int32s
     publication: Publication
     images: ColumnSource | None
-    """Holds, at ``row``, the rows of all stored records; None when some of them are old ones (tombstones)."""
+    """Holds, at ``row``, the rows of all stored records; None when some of them are old rows (tombstones)."""
 
 
 def write_pass(
@@ -77,7 +77,7 @@ def write_pass(
 
 
 def _last_rows(store: KeyStore, source: ColumnSource, *, full: bool) -> WriteOutcome:
-    """The default engine without deletes, where every change has an effect: all in one go."""
+    """The default engine without deletes, where every change has an effect: one kernel does it all."""
     groups, old_source, old_row = store.keys_of(source, placed=full)
     directory = store.rows.beside(source)
     kinds, where, row, records = plan_last_row(
@@ -87,7 +87,7 @@ def _last_rows(store: KeyStore, source: ColumnSource, *, full: bool) -> WriteOut
 
 
 def whole_rows(rows: pa.RecordBatch, targets: Sequence[int] | None, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows with all columns of ``schema``: those sent (``targets``, or the first ones), the others NULL."""
+    """Rows with all columns of ``schema``: those sent (``targets``, or the first ones); the others are NULL."""
     sent = range(rows.num_columns) if targets is None else targets
     if len(sent) != rows.num_columns or rows.num_columns > len(schema):
         raise SchemaMismatch(
@@ -109,6 +109,5 @@ def whole_rows(rows: pa.RecordBatch, targets: Sequence[int] | None, schema: pa.S
         pa.nulls(rows.num_rows, field.type) if array is None else array
         for array, field in zip(arrays, schema, strict=True)
     ]
-    # Not from_arrays with the schema itself: a column that is NOT NULL may be missing here, and is filled by its
-    # engine.
+    # Not with the schema itself: a NOT NULL column may be missing here, and its engine fills it.
     return pa.RecordBatch.from_arrays(filled, names=schema.names)

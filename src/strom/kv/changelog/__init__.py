@@ -1,5 +1,5 @@
 """One batch of changes becomes one batch of the changelog.
 
-Read ``batch_keys.py`` first (what the store knows of each key), then ``changelog.py`` (which records) and
+Read ``batch_keys.py`` first (what the store knows about each key), then ``changelog.py`` (which records) and
 ``changelog_batch.py`` (their bytes).
 """

@@ -1,7 +1,7 @@
-"""The keys of one batch of changes, grouped, and what the store knows of each: in one call, whatever the batch's size.
+"""The keys of one batch of changes, grouped, and what the store knows about each: one kernel call for any batch size.
 
-The kernel knows everything but what to do when two keys share a hash, or when a column of a base file has not been
-checked yet. Then it says so, and the store goes the long way (``KeyStore.groups_of``), step by step.
+The kernel gives up when two keys share a hash, or when a column of a base file has not been checked yet. Then the store
+takes the slow path (``KeyStore.groups_of``), step by step.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from strom.kv.kernels.compile import (
 from strom.kv.rows.row_places import Places, locate
 
 NOT_SURE: Final = -1
-"""Keys share a hash, or nobody has checked what would have to be read."""
+"""Keys share a hash, or columns would have to be checked first."""
 
 _AHEAD: Final = 12
 
 
 class BatchKeys(NamedTuple):
-    """What is known of the keys of a batch, and where their newest records lie."""
+    """What is known about the keys of a batch, and where their newest records lie."""
 
     order: Int64s
     starts: Int64s
@@ -56,7 +56,7 @@ class BatchKeys(NamedTuple):
     row_ids: Int64s
     versions: Int64s
     source: Int32s
-    """Of each key's newest record, a tombstone too; -1 without one. Nothing where nobody asked for places."""
+    """Of each key's newest record, tombstones included; -1 without one. Not filled in unless ``placed``."""
     row: Int32s
 
 
@@ -70,9 +70,10 @@ def find_batch_keys(
     exact: bool,
     placed: bool,
 ) -> BatchKeys | None:
-    """Group keys and find them; None when it takes more than this. ``exact``: equal hashes are equal keys.
+    """Group keys and find them; None when that takes the slow path. ``exact``: equal hashes are equal keys.
 
-    ``spec``: position among the stored columns, form and width of each key column. ``placed``: say where records lie.
+    ``spec``: position among the stored columns, form and width of each key column. ``placed``: fill in where records
+    lie.
     """
     places = stored.places
     assert isinstance(places, Places)
@@ -101,7 +102,7 @@ def find_batch_keys(
 
 @kernel()
 def _all_same(keys: Any, spec: Any, first: Any) -> Any:
-    """Whether rows with one hash have one key."""
+    """Whether rows with the same hash have the same key."""
     for row in range(len(first)):
         if first[row] == row:
             continue
@@ -115,7 +116,7 @@ def _all_same(keys: Any, spec: Any, first: Any) -> Any:
 
 @kernel()
 def _ask_values(addresses: Any, spec: Any, source: Any, row: Any) -> None:
-    """Have the places of a row's key columns fetched."""
+    """Prefetch the values, or the offsets, of a row's key columns."""
     if source >= 0:
         for j in range(spec.shape[1]):
             values = addresses[source, spec[COLUMNS, j], 1]
@@ -127,7 +128,7 @@ def _ask_values(addresses: Any, spec: Any, source: Any, row: Any) -> None:
 
 @kernel()
 def _ask_data(addresses: Any, spec: Any, source: Any, row: Any) -> None:
-    """Have the bytes of a row's key columns fetched."""
+    """Prefetch the variable data of a row's key columns."""
     if source >= 0:
         for j in range(spec.shape[1]):
             if spec[FORMS, j] == VAR:
@@ -142,7 +143,7 @@ def are_these(
     keys: Any, spec: Any, asked: Any, row_ids: Any, rows: Any, whole: Any, sound: Any, addresses: Any,
     source: Any, row: Any,
 ) -> Any:  # fmt: skip
-    """Whether every key that was found has the key columns that were asked for."""
+    """Whether every row found has the requested key columns."""
     count = len(row_ids)
     for group in range(count):
         if row_ids[group] < 0:
@@ -180,7 +181,7 @@ def _find(
     size: int, newest: Any, files: Any, tail_start: int, tail_source: int, tail_block: int, first_chunk: int,
     chunks: Any, rows: Any, whole: Any, sound: Any, addresses: Any, numbers: Any, found: Any, where: Any,
 ) -> Any:  # fmt: skip
-    """``numbers``: order, starts, row ids, versions; ``where``: source and row. How many keys, or NOT_SURE."""
+    """Fills ``numbers`` (order, starts, row ids, versions) and ``where`` (source, row). Number of keys, or NOT_SURE."""
     count = len(hashes)
     first = np.empty(count, np.int64)
     groups = first_with_hash(hashes, first)

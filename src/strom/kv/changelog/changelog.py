@@ -1,12 +1,12 @@
 """The changelog batch of one batch of changes: which records, of what kind, and where each row comes from.
 
 Rules
-    1. Records stand in the order in which the changes came. A change without effect leaves no record.
+    1. Records are in the order in which the changes arrived. A change without effect leaves no record.
     2. FULL: an update is two records, -U with the row before and +U with the row after. WAL: only +U.
     3. A delete is -D with the row before, in both forms.
     4. The row before is the group's old image, or the image of the previous effective change to the same key.
-    5. A batch none of whose changes has an effect is an empty batch. It takes one offset, as in the peer: the writer's
-       sequence is then in the log, and a repeated batch is known.
+    5. If no change has an effect, the batch is empty. It still takes one offset, as in the peer, so that the writer's
+       sequence is in the log and a repeated batch is recognized.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OLD: Final = -1
 
 
 def plan(changes: Changes, folded: Folded, image: Image) -> ChangelogPlan:
-    """The records that the effects of a batch become."""
+    """The records for the effects of a batch."""
     full = image == "FULL"
     n, groups = len(folded.effect), changes.groups
     room = n + (int(np.count_nonzero(folded.effect == UPDATE)) if full else 0)

@@ -1,7 +1,7 @@
-"""The changelog batch of some records, as the log holds it: made where it will be written from, in one copy.
+"""The changelog batch of some records, as the log holds it, built with a single copy.
 
-Head, change types and Arrow message are one piece of memory. Its columns can be read at once (``rows``), so that
-publishing needs no second look at what was written. Nested columns go the long way, through pyarrow.
+Head, change types and Arrow message are one piece of memory. Publishing reads its columns from there (``rows``),
+without decoding the batch. Nested columns take the slow path, through pyarrow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CRC = struct.Struct("<I")
 
 
 class Stamp(NamedTuple):
-    """What the head of a batch says besides its records."""
+    """The fields of a batch's head that do not follow from its records."""
 
     schema_id: int
     writer_id: int
@@ -93,7 +93,7 @@ def compose(
     crc = crc32c(content[_COVERED:])
     _CRC.pack_into(content, _CRC_AT, crc)
     header = BatchHeader(0, size, at.MAGIC_PLAIN, 0, at.NO_EPOCH, crc, *fields, 0, _HEADER_SIZE)
-    # The log asks for the buffers, not for the nodes.
+    # The log needs the buffers, not the nodes.
     columns = BatchColumns(
         head, size, (), [(start, length) for start, length in buffers.tolist()], CODEC_NONE
     )

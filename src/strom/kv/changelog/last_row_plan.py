@@ -1,7 +1,7 @@
-"""The changelog of upserts of whole rows where the last one wins, in one kernel: no effects, no fold, no choice.
+"""The changelog of whole-row upserts where the last one wins, in one kernel.
 
-The same as ``LastRow.fold`` and ``changelog.plan`` without a delete (a test holds the two against each other): a change
-is an insert when it is its key's first and the key has no image, else an update, and every change leaves its own row.
+Gives the same as ``LastRow.fold`` and ``changelog.plan`` without deletes (a test compares the two): a change is an
+insert if it is its key's first and the key has no image, else an update, and every change leaves its own row.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SOURCE, _ROW = range(2)
 def plan_last_row(
     groups: KeyGroups, old_source: Int32s, old_row: Int32s, images: int, *, full: bool
 ) -> tuple[Bytes, Int32s, Int32s, Records]:
-    """(kinds, source and row of each record, what publishing needs). ``images``: the source of the rows that came.
+    """(kinds, source and row of each record, what publishing needs). ``images``: the source of the rows that arrived.
 
-    ``old_source`` and ``old_row`` are the places of the keys' newest records; they are asked for where ``full``.
+    ``old_source`` and ``old_row``: the places of the keys' newest records, used only if ``full``.
     """
     count = len(groups.order)
     room = 2 * count if full else count

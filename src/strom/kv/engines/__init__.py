@@ -1,4 +1,4 @@
-"""Merge engines: what becomes of the row that is there when another comes for its key."""
+"""Merge engines: what a new row for a key does to the row already there."""
 
 from strom.kv.engines.choice import engine_of
 from strom.kv.engines.engine import Engine

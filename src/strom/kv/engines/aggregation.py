@@ -1,8 +1,8 @@
-"""Aggregation: every column beside the key has a function that makes the new value of the old one and what came.
+"""Aggregation: every column outside the key has a function that combines the old value with the incoming one.
 
-A row that is not there yet is the row that came (``count`` and ``avg`` begin at one). Columns without a function take
+A new row is the row that came (``count`` and ``avg`` begin at one). Columns without a function use
 ``last_value_ignore_nulls``. Columns that were not sent stay. ``avg`` keeps its sum and its count in two other columns
-of the table (docs/decisions/0005-aggregates.md), which it alone writes.
+of the table (docs/decisions/0005-aggregates.md), which only it writes.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class Aggregation:
         }
         written = keys | computed | self._functions.keys()
         self._kept = tuple(p for p in range(len(schema.columns)) if p not in written)
-        """Columns that stay as they are. They come first in ``old``, so that bare rows are known by them."""
+        """Columns that stay as they are. They come first in ``old``, because they tell which rows are bare."""
         self.old_columns = (*self._kept, *(p for p in range(len(schema.columns)) if p in written - keys))
         self._holding = holding_places(schema, self._kept)
         self._old_place = {position: number for number, position in enumerate(self.old_columns)}
 
     def fold(self, changes: Changes, old: pa.RecordBatch | None) -> Folded:
-        """Each image: the aggregates so far."""
+        """Each image has the aggregates so far."""
         assert old is not None or not self.old_columns
         bare = bare_rows(old, self._holding, changes.groups)
         found = follow_changes(changes, self._deletes, bare)

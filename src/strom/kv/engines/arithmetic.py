@@ -1,7 +1,7 @@
-"""Aggregates that compute with numbers of the machine: sum, product and count of whole and floating numbers.
+"""Aggregates that compute with machine numbers: sum, product and count of integers and floats.
 
-Whole numbers wrap around at the width of their column, as in the peer. FLOAT is rounded at every step, like DOUBLE: so
-the result is that of one change after the other, whatever the batches were. NULLs are passed over.
+Integers wrap around at the width of their column, as in the peer. FLOAT is rounded at every step, like DOUBLE, so that
+the result does not depend on how changes are batched. NULLs are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MaskedValues(NamedTuple):
 
 
 def column_of(array: pa.Array, kind: npt.DTypeLike) -> MaskedValues:
-    """An array of numbers as NumPy's, without a copy where its kind is the one wanted."""
+    """An array of numbers for NumPy, without a copy if it has the wanted kind already."""
     own = array.type.to_pandas_dtype()
     whole = np.frombuffer(array.buffers()[1], own) if len(array) else np.empty(0, own)
     values = whole[array.offset : array.offset + len(array)].astype(kind, copy=False)
@@ -51,7 +51,7 @@ def fold_numbers(
 
 
 def fold_count(changes: Changes, modes: ChangeModes, came: Bools, was: MaskedValues) -> MaskedValues:
-    """How many values that are not NULL have come."""
+    """The number of values so far that are not NULL."""
     values = np.zeros(len(came), np.int64)
     valid = np.zeros(len(came), np.bool_)
     _count(modes.mode, changes.order, changes.starts, came, was.values, was.valid, values, valid)
@@ -59,7 +59,7 @@ def fold_count(changes: Changes, modes: ChangeModes, came: Bools, was: MaskedVal
 
 
 def compute(function: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array) -> pa.Array:
-    """The column of the images for sum, product or count of whole or floating numbers."""
+    """The images' column for sum, product or count of integers or floats."""
     kind = came.type
     own = kind.to_pandas_dtype()
     wide = np.int64 if pa.types.is_integer(kind) else own
@@ -72,7 +72,7 @@ def compute(function: str, changes: Changes, modes: ChangeModes, came: pa.Array,
 
 
 def array_of(column: MaskedValues, kind: pa.DataType) -> pa.Array:
-    """As Arrow; whole numbers are cut to the width of the type."""
+    """As Arrow; integers are truncated to the width of the type."""
     own = kind.to_pandas_dtype()
     mask = None if column.valid.all() else ~column.valid
     return pa.array(column.values.astype(own, copy=False), kind, mask=mask)

@@ -1,7 +1,7 @@
-"""Auto-increment: a row that comes into being gets a number of its own, and keeps it until it is deleted.
+"""Auto-increment: a new row gets a number of its own, and keeps it until it is deleted.
 
-It lies around another engine, which sees the column as one that is not sent: where a row is there already, its number
-is carried on like any other value. So it is for engines that take parts of rows (last row, aggregation).
+It wraps another engine, which sees the column as not sent: an existing row keeps its number like any other value. So it
+is for engines that take partial rows (last row, aggregation).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class AutoIncrement:
 
     @property
     def old_columns(self) -> tuple[int, ...]:
-        """What the engine inside reads."""
+        """The columns that the inner engine reads."""
         return self._inner.old_columns
 
     @property
     def needs_old(self) -> bool:
-        """Whether the engine inside reads old images."""
+        """Whether the inner engine reads old images."""
         return self._inner.needs_old
 
     def fold(self, changes: Changes, old: pa.RecordBatch | None) -> Folded:
-        """What the engine inside makes of it, with numbers in the rows that are new."""
+        """The inner engine's result, with numbers in the new rows."""
         folded = self._inner.fold(changes, old)
         inserts = int(np.count_nonzero(folded.effect == INSERT))
         if not inserts:
@@ -49,7 +49,7 @@ def _numbered(changes: Changes, folded: Folded, fresh: Ints) -> tuple[Ints, Ints
     order = changes.order
     effect = folded.effect[order]
     inserted = effect == INSERT
-    # Numbers in order of arrival, though the changes are looked at by key.
+    # Numbers follow the order of arrival, although changes are visited by key.
     rank = np.cumsum(folded.effect == INSERT) - 1
     group = np.repeat(np.arange(changes.groups), np.diff(changes.starts))
     place = np.arange(len(order))

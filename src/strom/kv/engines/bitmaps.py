@@ -5,8 +5,8 @@
     64 bits     u64 count; per bitmap the high 32 bits, then a bitmap of 32 bits: the portable form, as CRoaring,
                 roaring-rs and Java's Roaring64NavigableMap.serializePortable write it
 
-What we write has no run containers. Values are handled one by one, each container by NumPy. Bytes that are no bitmap
-are refused (:class:`SchemaMismatch`): they came in a row, and nothing could be counted with them.
+What we write has no run containers. Values are handled one by one, each container by NumPy. Bytes that are not a bitmap
+raise :class:`SchemaMismatch`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Bitmap = dict[int, Bits]
 
 
 def unite(function: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array) -> pa.Array:
-    """The column of the images."""
+    """The images' column."""
     wide = function == "rbm64"
     rows, old = came.to_pylist(), was.to_pylist()
     out: list[bytes | None] = [None] * len(rows)
@@ -119,7 +119,7 @@ def _read_wide(data: bytes) -> tuple[Bitmap, int]:
 
 
 def _check_room(found: Bitmap) -> None:
-    """A container of a few bytes takes ``_BITS_SIZE`` here: their number is bounded, also of what comes by uniting."""
+    """A container of a few bytes takes ``_BITS_SIZE`` here, so their number is bounded, also after a union."""
     if len(found) > _CONTAINERS_MAX:
         raise RecordTooLarge(
             f"A bitmap spans more than {_CONTAINERS_MAX} stretches of 65,536 numbers", containers=len(found)

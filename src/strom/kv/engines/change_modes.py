@@ -1,13 +1,13 @@
-"""The course of a batch for engines that read old images: what each change does, and from where its value goes on.
+"""For engines that read old images: what each change of a batch does, and which value it continues from.
 
-    SKIP    no image comes of it (no effect, or the row is removed)
-    FRESH   the first value of a row: there was none, or it was deleted before
-    OLD     goes on from the image before the batch
-    NEXT    goes on from the previous change to the same key
-    CLEAR   a delete of the target columns only: they become NULL, and what comes next goes on from NULL, as it does
-            when the next change comes in another batch
+    SKIP    makes no image (no effect, or the row is removed)
+    FRESH   the first value of a row: there was no row, or it was deleted before
+    OLD     continues from the image before the batch
+    NEXT    continues from the previous change to the same key
+    CLEAR   a delete of the target columns only: they become NULL, and the next change continues from NULL, as it would
+            in another batch
 
-A delete with targets removes the row when nothing but key and targets is left of it (it is *bare*), else it clears.
+A delete with targets removes a row that has nothing but key and targets (a *bare* row); otherwise it clears.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class ChangeModes:
 
     effect: Bytes
     mode: Bytes
-    """How a target column's value comes about."""
+    """How a target column's value is made."""
     kept: Bools
-    """Whether the columns that are no targets are those of the old image; else they are NULL."""
+    """Whether the other columns are those of the old image; if not, they are NULL."""
     clears: bool
     """Whether any mode is CLEAR."""
 
 
 def follow_changes(changes: Changes, behavior: DeleteBehavior, bare: Bools) -> ChangeModes:
-    """Follow every key through the batch; ``bare`` says of each old image whether a delete removes it."""
+    """Follow every key through the batch. ``bare``: for each old image, whether a delete removes it."""
     deletes, heeded = heeded_deletes(changes, behavior)
     effect, mode = np.empty(len(deletes), np.uint8), np.empty(len(deletes), np.uint8)
     kept = np.zeros(len(deletes), np.bool_)
@@ -99,7 +99,7 @@ def _follow(
 
 
 def holding_places(schema: Schema, columns: Sequence[int]) -> tuple[int, ...]:
-    """Which of some columns keep a row from being bare: not its generated number, which goes with the row."""
+    """Which of these columns keep a row from being bare: all but its generated number, which goes with the row."""
     return tuple(
         place for place, column in enumerate(columns) if schema.names[column] not in schema.auto_increment
     )
@@ -125,7 +125,7 @@ def valid_rows(array: pa.Array) -> Bools:
 
 
 def check_targets(schema: Schema, targets: tuple[int, ...]) -> None:
-    """Refuse targets that cannot be: without the whole key, or where another column cannot be NULL."""
+    """Refuse targets that lack a key column, or that leave out a column that cannot be NULL."""
     names = {schema.columns[position].name for position in targets}
     missing = [name for name in schema.primary_key if name not in names]
     if missing:

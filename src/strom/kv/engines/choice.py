@@ -1,4 +1,4 @@
-"""Which engine a table has, by its properties."""
+"""The engine that a table's properties choose."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Aggregates of decimals: sum, product and average, exact to the last digit or refused.
 
-A sum that outgrows its column is refused (:class:`SchemaMismatch`), and with it the whole batch: the peer makes it
-NULL, and then counts on from there as if nothing had been.
+A sum that outgrows its column raises :class:`SchemaMismatch`, and the whole batch is refused. (The peer makes it NULL,
+and then silently continues from there.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Words = npt.NDArray[np.uint64]
 def compute_decimal(
     function: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array
 ) -> pa.Array:
-    """The column of the images for sum or product; ``was`` has the scale of ``came`` and decides the result's type."""
+    """The images' column for sum or product; ``was`` has the scale of ``came`` and determines the result's type."""
     kind = was.type
     values = np.zeros((len(came), 2), np.uint64)
     valid = np.zeros(len(came), np.bool_)

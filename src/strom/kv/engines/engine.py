@@ -1,7 +1,7 @@
-"""What an engine is: the rule by which a change and the row before it make the row after it.
+"""What an engine is: the rule that makes the new row from a change and the row before it.
 
-An engine is a left fold over the changes of one key, for all keys of a batch at once; a delete starts it anew. It
-sees only the columns of the old image that it asks for (``old_columns``), and none when it needs none.
+An engine is a left fold over the changes of one key, for all keys of a batch at once; a delete restarts it. It sees
+only the columns of the old image that it lists in ``old_columns``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Engine(Protocol):
         """Whether the fold reads old images at all."""
 
     def fold(self, changes: Changes, old: pa.RecordBatch | None) -> Folded:
-        """What each change does, and the images it leads to. ``old`` has a row per group, NULL where none exists."""
+        """What each change does, and the resulting images. ``old`` has a row per group, NULL where none exists."""
 
 
 def heeded_deletes(changes: Changes, behavior: DeleteBehavior) -> tuple[Bools, bool]:
@@ -52,7 +52,7 @@ def effects(changes: Changes, behavior: DeleteBehavior) -> Bytes:
 
 
 def own_rows(effect: Bytes) -> Ints:
-    """Image rows where each upsert's image stands at the change's own arrival."""
+    """Image rows where each upsert's image is at the change's own position."""
     rows = np.arange(len(effect), dtype=np.int64)
     rows[(effect == NOTHING) | (effect == DELETE)] = -1
     return rows

@@ -1,4 +1,4 @@
-"""The first row of a key stays; what comes later has no effect. Only whether a row exists is asked of the old image."""
+"""The first row of a key stays; later ones have no effect. Of the old image only its existence matters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""listagg, alias string_agg: the texts that came, one after the other, with a delimiter between. NULLs are passed over.
+"""listagg, alias string_agg: the texts so far, joined by a delimiter. NULLs are skipped.
 
-Each image has the whole list so far, so a hot key costs the square of its changes. It is bounded: a list of more than
-``TEXT_MAX`` bytes, or more than ``BATCH_MAX`` bytes of lists in one batch, is refused.
+Each image has the whole list so far, so the cost of a hot key grows with the square of its changes. It is bounded: a
+list of more than ``TEXT_MAX`` bytes, or more than ``BATCH_MAX`` bytes of lists in one batch, is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Offsets = npt.NDArray[np.int32]
 def join_texts(
     delimiter: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array
 ) -> pa.Array:
-    """The column of the images."""
+    """The images' column."""
     between = np.frombuffer(delimiter.encode(), np.uint8)
     texts, old = _Texts(came), _Texts(was)
     lengths = np.full(len(came), _NULL, np.int64)
@@ -121,7 +121,7 @@ def _fill(
     offsets: Offsets,
     out: Bytes,
 ) -> None:
-    """Each list: the list before it (of the previous change, or the old image), the delimiter, the text that came."""
+    """Each list is the list before it (from the previous change or the old image), the delimiter, and the new text."""
     for j in range(len(starts) - 1):
         before = np.int64(-1)  # the previous change, whose list is in ``out``
         for k in range(starts[j], starts[j + 1]):

@@ -1,7 +1,7 @@
-"""Partial update: the columns sent replace, the others stay. All changes of a batch send the same columns.
+"""Partial update: the columns sent replace the old ones, the others stay. All changes of a batch send the same columns.
 
-Columns that were not sent are those of the old image, or NULL where there is none; so they are one ``take`` from the
-old images. The columns sent are the rows that came, without a copy unless a delete clears some of them.
+Columns that were not sent come from the old image, by one ``take``, or are NULL without one. The columns sent are used
+without a copy, unless a delete clears some of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PartialUpdate:
         self.needs_old = bool(self.old_columns)
 
     def fold(self, changes: Changes, old: pa.RecordBatch | None) -> Folded:
-        """Each image: what came beside what was there."""
+        """Each image combines the columns sent with those of the old image."""
         bare = bare_rows(old, self._holding, changes.groups)
         found = follow_changes(changes, self._deletes, bare)
         rows = changes.rows
@@ -55,7 +55,7 @@ class PartialUpdate:
 
 
 def old_rows(changes: Changes, found: ChangeModes) -> pa.Array:
-    """For each change the group whose old image its other columns are those of; NULL without one."""
+    """For each change, the group whose old image provides its other columns; NULL without one."""
     groups: Ints = np.empty(len(found.effect), np.int64)
     groups[changes.order] = np.repeat(np.arange(changes.groups), np.diff(changes.starts))
     return pa.array(groups, mask=~found.kept)

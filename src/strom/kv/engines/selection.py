@@ -1,11 +1,11 @@
-"""Aggregates that choose: the result is always one of the values that came. So they are row numbers, for any type.
+"""Aggregates that choose: the result is always one of the incoming values. So they compute row numbers, for any type.
 
     last_value                  the newest, NULL too        first_value                 the oldest, NULL too
-    last_value_ignore_nulls     the newest that is a value  first_value_ignore_nulls    the oldest that is a value
+    last_value_ignore_nulls     the newest not NULL         first_value_ignore_nulls    the oldest not NULL
     max bool_or, min bool_and   the largest, the smallest; of equal ones the older
 
-A choice is a number into the rows that came, followed by the old images; -1 is NULL. What max and min compare are whole
-numbers that order as the values do: NaN above all numbers, minus zero below zero, text by its bytes.
+A choice is an index into the incoming rows followed by the old images; -1 is NULL. max and min compare integers that
+order as the values do: NaN above all numbers, minus zero below zero, text by its bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_ORDER: Final = np.empty(0, np.int64)
 
 
 def choose(function: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array) -> pa.Array:
-    """The column of the images: a row per change."""
+    """The images' column, with a row per change."""
     rule = CHOICES[function]
     newest_only = rule == LAST or (rule == LAST_VALUE and not came.null_count)
     if newest_only and not modes.clears:
@@ -57,7 +57,7 @@ def choose(function: str, changes: Changes, modes: ChangeModes, came: pa.Array, 
 
 
 def comparable(array: pa.Array) -> Ints:
-    """Whole numbers that order as the values do. Of NULLs they say nothing."""
+    """Integers that order as the values do; arbitrary for NULLs."""
     kind = array.type
     if pa.types.is_floating(kind):
         return _float_order(array)

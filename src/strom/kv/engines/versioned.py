@@ -1,4 +1,4 @@
-"""The row with the highest version stays; of equal versions the later. NULL is below every version."""
+"""The row with the highest version wins, or the later of equal versions. NULL is below every version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Versioned:
         self._deletes = deletes
 
     def fold(self, changes: Changes, old: pa.RecordBatch | None) -> Folded:
-        """A row whose version is lower, or NULL, does nothing to a row that is there."""
+        """A row whose version is lower, or NULL, has no effect on an existing row."""
         assert old is not None
         deletes, heeded = heeded_deletes(changes, self._deletes)
         effect = np.empty(len(deletes), np.uint8)
@@ -35,7 +35,7 @@ class Versioned:
 
 
 def whole_numbers(array: pa.Array) -> Ints:
-    """The values of whole numbers, dates, times and timestamps as they are kept, as 64 bits."""
+    """The physical values of integers, dates, times and timestamps, as 64 bits."""
     kind = np.dtype(f"i{array.type.bit_width // 8}")
     if not len(array):
         return np.empty(0, np.int64)

@@ -1,7 +1,7 @@
 """Decimals of 38 digits in kernels: sums, products and quotients of 128-bit numbers, exact or refused.
 
-A number is (low, high): 128 bits of two's complement. Magnitudes are unsigned. A product is kept in 256 bits until it
-is brought back to its scale, so nothing is lost on the way; halves are rounded away from zero, as in the peer.
+A number is (low, high): 128 bits of two's complement. Magnitudes are unsigned. A product has 256 bits until it is
+scaled back, so nothing is lost on the way; halves are rounded away from zero, as in the peer.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def fold_wide(
     values: Words,
     valid: Bools,
 ) -> Number:
-    """Sum or product of decimals; the arrival of the first change whose result has too many digits, or -1."""
+    """Sum or product of decimals; returns the arrival of the first change whose result has too many digits, or -1."""
     words, out = np.empty(4, np.uint64), np.empty(4, np.uint64)
     for j in range(len(starts) - 1):
         low, high = was[j, 0], was[j, 1]
@@ -177,7 +177,7 @@ def fold_wide(
 
 @kernel(int64(ro(uint64, 2), ro(int64), ro(boolean), ro(uint64), rw(uint64, 2)))
 def divide_wide(sums: Words, counts: Ints, valid: Bools, limit: Words, values: Words) -> Number:
-    """Each sum by its count, rounded half away from zero; the first row that has too many digits, or -1."""
+    """Divide each sum by its count, half away from zero; returns the first row with too many digits, or -1."""
     words, out = np.zeros(4, np.uint64), np.empty(4, np.uint64)
     for i in range(len(counts)):
         if not valid[i]:

@@ -1,10 +1,10 @@
 """Kernels that copy values from many sources to one place, column by column.
 
 Rows are named by (source, row); source -1 is a row of NULLs. Addresses are those of ``columns.Source``, side by side:
-``addresses[source, column] = validity, values, data``. The target of a column is three addresses too, and a row number
-to begin at, so that the same kernels fill a new batch and a block that grows. Targets have validity bitmaps, always.
+``addresses[source, column] = validity, values, data``. The target of a column is three addresses too, and a first row
+number, so that the same kernels fill a new batch and a block that grows. Targets always have validity bitmaps.
 
-Nothing is checked here but by :func:`prepare`, which must have said that all is well.
+Only :func:`prepare` checks anything: call it first, and go on only if it returns ``WELL``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from strom.kv.kernels.compile import (
 WELL, OUTSIDE, UNCHECKED = 0, 1, 2
 ALIGNMENT = 64
 _AHEAD = 16
-"""Values that are asked for before they are read."""
+"""How many values ahead to prefetch."""
 
 
 @kernel()
 def aligned(size: int) -> int:
-    """The next multiple of 64, as Arrow asks for."""
+    """The next multiple of 64, as Arrow wants."""
     return (size + (ALIGNMENT - 1)) & ~(ALIGNMENT - 1)
 
 
@@ -76,7 +76,7 @@ def prepare(
     to: Any,
     size: Any,
 ) -> int:
-    """Whether these rows exist and may be read; where each column would go in one new buffer, and its size."""
+    """Whether these rows exist and may be read. Fills in where each column goes in one new buffer, and its size."""
     sources = len(rows)
     for i in range(len(source)):
         at = source[i]
@@ -108,7 +108,7 @@ def prepare(
 
 @kernel()
 def _column(addresses: Any, column: int) -> Any:
-    """Where the addresses of a column's first source lie; those of the next one are a ``_stride`` behind them."""
+    """Where the addresses of a column's first source lie; those of the next source are one ``_stride`` further."""
     return int64(addresses.ctypes.data) + 24 * column
 
 
@@ -119,13 +119,13 @@ def _stride(addresses: Any) -> Any:
 
 @kernel()
 def _values(first: Any, stride: Any, source: Any) -> Any:
-    """Where the values of a source begin, or ABSENT. Indexing the array would ask for its bounds at every value."""
+    """Where the values of a source begin, or ABSENT. Indexing the array would check its bounds for every value."""
     return ABSENT if source < 0 else load_i64(first + int64(source) * stride + 8)
 
 
 @kernel()
 def _ask(first: Any, stride: Any, source: Any, row: Any, width: Any) -> None:
-    """Have a value fetched: rows may lie anywhere, and memory answers many questions at once as fast as one."""
+    """Prefetch a value: rows may lie anywhere, and memory serves many requests at once as fast as one."""
     values = _values(first, stride, source)
     if values != ABSENT:
         prefetch(values + int64(row) * width)
@@ -133,7 +133,7 @@ def _ask(first: Any, stride: Any, source: Any, row: Any, width: Any) -> None:
 
 @kernel()
 def copy_bits(addresses: Any, column: int, which: int, source: Any, row: Any, target: int, start: int) -> int:
-    """Copy bitmap ``which`` (0 validity, 1 values of form bits) to ``target``; return how many bits are 0."""
+    """Copy bitmap ``which`` (0 validity, 1 values of form bits) to ``target``; return the number of 0 bits."""
     first, stride = _column(addresses, column), _stride(addresses)
     ones = 0
     at = start
@@ -240,7 +240,7 @@ def _copy_wide(first: Any, stride: Any, width: int, source: Any, row: Any, targe
 
 @kernel()
 def copy_fixed(addresses: Any, column: int, width: int, source: Any, row: Any, target: int) -> None:
-    """Copy values of fixed width; zeros where there is none."""
+    """Copy values of fixed width; zeros for NULL rows."""
     first, stride = _column(addresses, column), _stride(addresses)
     if width == 8:
         _copy_8(first, stride, source, row, target)
@@ -256,7 +256,7 @@ def copy_fixed(addresses: Any, column: int, width: int, source: Any, row: Any, t
 
 @kernel()
 def copy_offsets(addresses: Any, column: int, source: Any, row: Any, target: int, start: int) -> Any:
-    """Write the ends of values of variable length behind what is there; return the end of the last."""
+    """Append the ends of values of variable length; return the end of the last."""
     end = int64(0)
     if start == 0:
         store_i32(target, int32(0))
@@ -285,9 +285,9 @@ def data_size(addresses: Any, column: int, source: Any, row: Any) -> Any:
 def copy_texts(
     addresses: Any, column: int, source: Any, row: Any, nulls: bool, offsets: int, data: int
 ) -> Any:
-    """Copy values of variable length behind those that end where ``offsets`` begins to say; return the end of the last.
+    """Append values of variable length; ``offsets`` points to the end of those already there. Returns the new end.
 
-    Without ``nulls`` every value is there. The sources' offsets should have been read before: they are not asked for.
+    Without ``nulls`` no value is NULL. The sources' offsets should be in the cache already: they are not prefetched.
     """
     first, stride = _column(addresses, column), _stride(addresses)
     end = int64(load_i32(offsets))
@@ -369,7 +369,7 @@ def copy_data(
     data: Any,
     data_base: int,
 ) -> None:
-    """Copy variable data to where the offsets that ``copy_columns`` wrote say."""
+    """Copy variable data according to the offsets that ``copy_columns`` wrote."""
     for j in range(len(columns)):
         if forms[j] != VAR:
             continue
@@ -387,7 +387,7 @@ def copy_data(
 
 @kernel(void(ro(int64, 3), ro(int64), ro(int64), ro(int32), ro(int32), rw(int64)))
 def data_sizes(addresses: Any, columns: Any, forms: Any, source: Any, row: Any, sizes: Any) -> None:
-    """Bytes of variable data per column that a copy of these rows would have."""
+    """Bytes of variable data per column in a copy of these rows."""
     for j in range(len(columns)):
         total = int64(0)
         if forms[j] == VAR:

@@ -1,11 +1,11 @@
 """Sources side by side, so that one kernel reaches all of them.
 
-A :class:`Directory` never changes: whoever holds one may read the rows it named when it was made, in any thread, while
-the store goes on with another. It keeps the memory alive.
+A :class:`Directory` never changes: its holder may read the rows it had when it was made, in any thread, while the store
+goes on with another. It keeps the memory alive.
 
 Columns of base files are checked when they are first read. ``sound[source, column]`` says which may be read at once;
-``check`` has the others checked by their source. It is a memory of what was asked, not the truth: each source asks its
-file, which checks once.
+``check`` has their source check the others. It is only a cache: the base file is the truth, and checks each column
+once.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Directory:
         self.sound: Octets = np.ones((len(sources), columns), np.uint8)
         self.whole: Octets = np.ones(len(sources), np.uint8)
         self.places = places
-        """How offsets are found here; None where nobody asks by offset."""
+        """How offsets are found here; None where nothing is looked up by offset."""
         self.origin: Directory | None = None
-        """The directory whose sources are this one's first: it learns what is checked here."""
+        """The directory that this one extends: it learns which columns were checked here."""
         for at, source in enumerate(self.sources):
             self._take(at, source)
 
@@ -54,22 +54,22 @@ class Directory:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of every source."""
+        """The schema of every source."""
         return self.layout.schema
 
     @property
     def kinds(self) -> tuple[ColumnKind, ...]:
-        """Of every column."""
+        """The kind of every column."""
         return self.layout.kinds
 
     def with_sources(self, *more: ColumnSource) -> Directory:
-        """The same and these behind: their numbers follow the last one's."""
+        """A directory with these sources added at the end."""
         made = self.replaced(len(self.sources), more, self.places)
         made.origin = self
         return made
 
     def replace_last(self, source: ColumnSource) -> None:
-        """Another source in the last one's place. Only for whoever made this directory and shows it to nobody."""
+        """Replace the last source. Only for the creator, before the directory is shared."""
         at = len(self.sources) - 1
         self.sources = (*self.sources[:at], source)
         self.sound[at], self.whole[at] = 1, 1
@@ -95,7 +95,7 @@ class Directory:
 
     @staticmethod
     def joined(layout: RowLayout, parts: Sequence[Directory]) -> Directory:
-        """The sources of several directories of one schema, one behind the other."""
+        """The sources of several directories of one schema, one after the other."""
         made = Directory(layout)
         if parts:
             made.sources = tuple(source for part in parts for source in part.sources)
@@ -106,13 +106,13 @@ class Directory:
         return made
 
     def learn(self, other: Directory, first: int) -> None:
-        """Columns that were checked through another directory, where these sources stand from ``first`` on."""
+        """Note the columns checked through another directory, which has these sources from ``first`` on."""
         last = first + len(self.sources)
         np.bitwise_or(self.sound, other.sound[first:last], out=self.sound)
         np.bitwise_or(self.whole, other.whole[first:last], out=self.whole)
 
     def check(self, source: Int32s, selection: Selection) -> None:
-        """Have these columns of these sources checked, those that were not yet."""
+        """Check these columns of these sources, unless they were checked before."""
         for at in np.unique(source[source >= 0]).tolist():
             if self.whole[at]:
                 continue
@@ -124,4 +124,4 @@ class Directory:
                     self.sound[at, column] = 1
             self.whole[at] = self.sound[at].all()
         if self.origin is not None:
-            self.origin.learn(self, 0)  # this one is gone with its batch
+            self.origin.learn(self, 0)  # this directory lives only as long as its batch

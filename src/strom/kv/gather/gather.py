@@ -1,8 +1,8 @@
 """Rows from many places into one batch, and rows compared where they lie.
 
-``gather`` copies each value once. One kernel measures, a second writes an Arrow message, which pyarrow opens where it
-lies: per call that is some microseconds, and hardly anything per column or source. Where a nested column is asked for,
-the columns become arrays one by one.
+``gather`` copies each value once. One kernel measures, a second writes an Arrow message, which pyarrow opens in place:
+a few microseconds per call, and hardly anything per column or source. With a nested column among them, the columns
+become arrays one by one.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ def gather(
 ) -> pa.RecordBatch:
     """Row ``row[i]`` of source ``source[i]``, in this order; source -1 is a row of NULLs.
 
-    ``MemoryNeeded`` when they take more than ``bytes_max``, before they are copied (nested columns: while they are).
-
-    RecordTooLarge when one column would need more than 2 GiB: ask for fewer rows. ChecksumMismatch when a base file is
-    damaged where these rows lie.
+    ``MemoryNeeded`` when they take more than ``bytes_max``: raised before copying (with nested columns, during it).
+    RecordTooLarge when one column would need more than 2 GiB. ChecksumMismatch when a base file is damaged where these
+    rows lie.
     """
     selection = directory.layout.selection(columns)
     if selection.nested or not selection.positions:
@@ -63,7 +62,7 @@ def gather_message(
     *,
     bytes_max: int | None = None,
 ) -> pa.Buffer:
-    """The same as an Arrow message without compression. Not for nested columns."""
+    """Like ``gather``, as an uncompressed Arrow message. Not for nested columns."""
     selection = directory.layout.selection(columns)
     assert not selection.nested, "nested columns are gathered by pyarrow"
     return _message(directory, source, row, selection, bytes_max)
@@ -114,7 +113,7 @@ def _message(
 
 
 def _outside() -> IndexError:
-    return IndexError("a row that is not in its source, or a source that is not in the directory")
+    return IndexError("a row is not in its source, or a source is not in the directory")
 
 
 def check_data(sizes: Sequence[int], selection: Selection) -> None:
@@ -122,7 +121,7 @@ def check_data(sizes: Sequence[int], selection: Selection) -> None:
         if sizes[at] > DATA_BYTES_MAX:
             name = selection.schema.names[at]
             raise RecordTooLarge(
-                f"the rows hold {sizes[at]} bytes in column {name!r}: more than one batch can",
+                f"the rows hold {sizes[at]} bytes in column {name!r}: more than one batch can hold",
                 column=name,
                 size=sizes[at],
             )
@@ -157,7 +156,7 @@ def _gather_arrays(
             arrays.append(_gather_nested(directory, source, row, selection.positions[at]))
             size += arrays[-1].nbytes
             if bytes_max is not None and size > bytes_max:
-                raise MemoryNeeded(2 * size)  # what follows is not known
+                raise MemoryNeeded(2 * size)  # the size of the rest is unknown
             continue
         validity = memory.slice(place[0], bitmap) if nulls else None
         if form == "fixed":
@@ -210,7 +209,7 @@ def _data_places(nulls_and_ends: list[list[int]], selection: Selection) -> tuple
 
 
 def _gather_nested(directory: Directory, source: Int32s, row: Int32s, column: int) -> pa.Array:
-    """The same through pyarrow: a take from every piece that is touched, then one that restores the order."""
+    """A nested column, through pyarrow: a take from each piece involved, then one that restores the order."""
     type_ = directory.kinds[column].type
     found: list[pa.Array] = []
     place = np.full(len(source), -1, np.int64)
@@ -218,7 +217,7 @@ def _gather_nested(directory: Directory, source: Int32s, row: Int32s, column: in
     for at in np.unique(source).tolist():
         nested = directory.sources[at].nested.get(column) if at >= 0 else None
         if nested is None:
-            continue  # a row of NULLs, or written before there was this column
+            continue  # a row of NULLs, or written before the column existed
         wanted = np.flatnonzero(source == at)
         for which, array in _take_pieces(nested, row[wanted]):
             place[wanted[which]] = np.arange(taken, taken + len(which))
@@ -252,9 +251,9 @@ def rows_equal(
     left_columns: Sequence[int],
     right_columns: Sequence[int],
 ) -> Bools:
-    """Whether each pair of rows is the same in these columns, bit by bit; NULL is the same as NULL.
+    """Whether each pair of rows is equal in these columns, bit by bit; NULL equals NULL.
 
-    The columns must be of the same types. A nested value that holds NaN is the same as no other.
+    The columns must be of the same types. A nested value that holds NaN equals no other.
     """
     here, there = left.layout.selection(left_columns), right.layout.selection(right_columns)
     assert here.types == there.types, "columns of different types are compared"

@@ -1,8 +1,8 @@
 """Kernels that write gathered rows as one Arrow message: metadata and body in one piece of memory.
 
 pyarrow opens a message of ten columns in the time it takes to make two arrays, and the wire and the log want a message
-anyway. Every byte is written, padding too: what lies in a message may leave the process. A column without NULLs has no
-bitmap. Rows that follow each other in one source are copied as one piece.
+anyway. Every byte is written, padding too, because a message may leave the process. A column without NULLs has no
+bitmap. Adjacent rows of one source are copied as one piece.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from strom.kv.kernels.compile import (
     void,
 )
 
-#: Of a column, within the body: where its bitmap, values and data begin, the bytes of each, and how many NULLs.
+#: A column within the body: where its bitmap, values and data begin, the bytes of each, and the number of NULLs.
 VALIDITY, VALUES, DATA, VALIDITY_SIZE, VALUES_SIZE, DATA_SIZE, NULLS = range(7)
 PLACE_FIELDS = 7
 
@@ -52,7 +52,7 @@ def _padded(size: Any, alignment: Any) -> Any:
 def _readable(
     rows: Any, whole: Any, sound: Any, spec: Any, source: Any, row: Any, missing: Any, used: Any
 ) -> Any:
-    """Whether these rows exist and may be read; ``used`` marks their sources, behind them whether a row is none."""
+    """Whether these rows exist and may be read. ``used`` marks their sources; its last entry marks rows of NULLs."""
     for i in range(len(source)):
         at = int64(source[i])
         if missing and at == -1:
@@ -81,7 +81,7 @@ def _may_be_null(addresses: Any, column: Any, used: Any) -> Any:
 
 @kernel()
 def is_run(source: Any, row: Any) -> Any:
-    """Whether rows follow each other in one source."""
+    """Whether the rows are adjacent rows of one source."""
     for i in range(1, len(source)):
         if source[i] != source[0] or row[i] != row[i - 1] + 1:
             return False
@@ -111,9 +111,9 @@ def measure(
     rows: Any, whole: Any, sound: Any, addresses: Any, spec: Any, source: Any, row: Any, missing: bool,
     alignment: int, places: Any,
 ) -> Any:  # fmt: skip
-    """Where each column of these rows would lie in a body. The body's size, or minus the reason why not.
+    """Fill in where each column of these rows goes in a body. Returns the body's size, or minus the reason for failure.
 
-    ``missing``: source -1 is a row of NULLs. ``alignment``: every buffer is filled up to a multiple of this.
+    ``missing``: source -1 is a row of NULLs. ``alignment``: buffers are padded to a multiple of this.
     """
     used = np.zeros(len(rows) + 1, np.uint8)
     answer = _readable(rows, whole, sound, spec, source, row, missing, used)
@@ -168,7 +168,7 @@ def _copy_column(
 
 @kernel()
 def _name(entry: Any, position: Any, size: Any, until: Any, base: Any) -> Any:
-    """Name a buffer in the metadata, and fill up behind it; where the next one is named."""
+    """List a buffer in the metadata and pad it; returns where the next one is listed."""
     store_i64(entry, position)
     store_i64(entry + 8, size)
     for at in range(position + size, until):
@@ -180,7 +180,7 @@ def _name(entry: Any, position: Any, size: Any, until: Any, base: Any) -> Any:
 def write_message(
     addresses: Any, spec: Any, source: Any, row: Any, places: Any, message: Any, template: Any, marks: Any, size: Any
 ) -> None:  # fmt: skip
-    """Write the message to an address. ``marks``: where the template wants record count, body size, nodes, buffers."""
+    """Write the message to an address. ``marks``: where record count, body size, nodes and buffers go."""
     for at in range(len(template)):
         store_u8(message + at, template[at])
     base = message + len(template)
@@ -209,5 +209,5 @@ def write_message(
 def write(
     addresses: Any, spec: Any, source: Any, row: Any, places: Any, message: int, template: Any, marks: Any, size: int
 ) -> None:  # fmt: skip
-    """As ``write_message``."""
+    """``write_message``, callable from Python."""
     write_message(addresses, spec, source, row, places, message, template, marks, size)

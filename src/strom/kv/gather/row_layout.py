@@ -1,4 +1,4 @@
-"""What gathering needs to know of a schema, worked out once: forms and widths of any choice of columns."""
+"""What gathering needs to know about a schema, computed once: forms and widths of any selection of columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strom.record.message import CODEC_NONE, message_template
 
 
 class Selection:
-    """Some columns of a schema, in some order, as kernels take them."""
+    """Some columns of a schema, in a chosen order, in the form kernels take."""
 
     __slots__ = (
         "columns",
@@ -44,12 +44,12 @@ class Selection:
         self.nested = [at for at, kind in enumerate(chosen) if kind.form == "nested"]
         self.var = [at for at, kind in enumerate(chosen) if kind.form == "var"]
         self.width = sum(kind.width for kind in chosen) if all(kind.width for kind in chosen) else None
-        """Bytes of a row; None where rows differ, or have parts of a byte."""
+        """Bytes of a row; None when rows differ in size or take part of a byte."""
         self.spec = np.stack([self.columns, self.forms, self.widths])
-        """int64[3, columns]: the three in one."""
+        """int64[3, columns]: columns, forms and widths in one array."""
         made = message_template(len(chosen), 2 * len(chosen) + len(self.var), CODEC_NONE)
         self.template = np.frombuffer(made.content, np.uint8)
-        """The metadata of an Arrow message of these columns (not for nested ones), and where its numbers go."""
+        """The metadata of an Arrow message of these columns (not for nested ones); ``marks``: where its numbers go."""
         self.marks = np.array(
             [made.record_count_position, made.body_size_position, made.nodes_position, made.buffers_position],
             np.int64,
@@ -57,7 +57,7 @@ class Selection:
 
 
 class RowLayout:
-    """A schema's kinds, and the selections asked for so far."""
+    """A schema's kinds, and the selections used so far."""
 
     SELECTIONS_MAX = 256
 
@@ -69,12 +69,12 @@ class RowLayout:
 
     @staticmethod
     def of(schema: pa.Schema) -> RowLayout:
-        """The layout of ``schema``, remembered as long as that very object lives."""
+        """The layout of ``schema``, cached as long as that very object lives."""
         key = id(schema)
         known = _known.get(key)
         if known is not None and known[0]() is schema:
             return known[1]
-        # The layout must not keep alive the object whose end removes it from the memory.
+        # The layout must not keep alive the object whose end removes it from the cache.
         layout = RowLayout(pa.schema(list(schema)))
         _known[key] = (weakref.ref(schema, lambda _: _known.pop(key, None)), layout)
         return layout
@@ -88,7 +88,7 @@ class RowLayout:
         if found is None:
             found = Selection(self.schema, self.kinds, positions)
             if len(self._selections) >= self.SELECTIONS_MAX:
-                self._selections.clear()  # whoever asks for so many different ones pays for it
+                self._selections.clear()  # rare: only readers with very many different selections pay for it
             self._selections[positions] = found
         return found
 

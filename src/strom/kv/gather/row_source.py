@@ -1,4 +1,4 @@
-"""Rows in columns at fixed addresses: what kernels read, whoever owns the memory.
+"""Rows in columns at fixed addresses: what kernels read, no matter who owns the memory.
 
 A :class:`Source` is up to a few thousand rows whose column buffers lie at known addresses, in Arrow's own form: an
 arrival batch, a block of the tail, a block of a base file. Three addresses per column:
@@ -9,7 +9,7 @@ arrival batch, a block of the tail, a block of a base file. Three addresses per 
     nested   0                      0                   0       (read through pyarrow, see ``NestedColumn``)
 
 ``ABSENT`` in place of the values: this source was written before the column was added, and all its rows are NULL there.
-A source keeps its buffers alive. Bitmaps begin at the first bit of their first byte; a slice that does not is shifted.
+A source keeps its buffers alive. Bitmaps begin at the first bit of a byte; a slice that does not is shifted first.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ColumnSource:
         check: Callable[[int], None] | None = None,
     ) -> None:
         self.rows = rows
-        """Rows that may be asked for; a block that still grows names its room."""
+        """Rows that may be read; for a block that still grows, its capacity."""
         self.addresses = addresses
         """int64[columns, 3]"""
         self.keep = keep
@@ -155,7 +155,7 @@ _known: dict[int, _KnownKinds] = {}
 
 
 def _known_kinds(kinds: Sequence[ColumnKind]) -> _KnownKinds:
-    """Remembered for tuples, by identity: the same few are asked for again and again."""
+    """Cached by identity, for tuples only: the same few come again and again."""
     found = _known.get(id(kinds))
     if found is not None and found.kinds is kinds:
         return found
@@ -236,7 +236,7 @@ def _source_by_column(
             found[column] = (0, 0, 0)
         else:
             found[column] = _addresses_of(array, kind, keep)
-    # Not reshaped from nothing: a batch without columns is a batch too.
+    # The shape is given because a batch may have no columns.
     return ColumnSource(batch.num_rows, np.array(found, np.int64).reshape(len(kinds), 3), keep, nested)
 
 

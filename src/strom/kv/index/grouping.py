@@ -1,7 +1,7 @@
 """The rows of one batch by key: which rows are changes of the same key, in the order they came.
 
-Rows are grouped by hash in one pass over a small table; where keys may share a hash, every row is then compared with
-the first of its group, all at once. Rows that differ are grouped again among themselves, until none does.
+Rows are grouped by hash in one pass over a small table. Where keys may share a hash, all rows are then compared with
+the first row of their group, in one call. Rows that differ are grouped again among themselves, until none does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SameWithin = Callable[[Ints, Ints], npt.NDArray[np.bool_]]
 
 
 class Order(NamedTuple):
-    """Rows by key: group g is ``order[starts[g]:starts[g + 1]]``. Groups and their rows stand in order of arrival."""
+    """Rows by key: group g is ``order[starts[g]:starts[g + 1]]``. Groups and their rows are in order of arrival."""
 
     order: Ints
     starts: Ints
@@ -41,7 +41,7 @@ def group(hashes: Hashes, same_within: SameWithin | None) -> Order:
 
 
 def _part_different(hashes: Hashes, first: Ints, same_within: SameWithin) -> int:
-    """Give rows whose key is not that of their group's first row a group of their own; how many groups that makes."""
+    """Put rows whose key differs from their group's first row into new groups; returns the number of new groups."""
     added = 0
     which = np.flatnonzero(first != np.arange(len(first)))
     while len(which):

@@ -1,15 +1,15 @@
-"""Hashes of keys and of secondary tuples, over columns where they lie.
+"""Hashes of keys and of secondary tuples, computed from columns in place.
 
-Equality is that of the values' bytes, as in the peer's encoded keys: a float is its bit pattern, so -0.0 and 0.0 are
-two keys, and so are two NaNs of different bits. Strings are their UTF-8 bytes.
+Values are equal when their bytes are, as in the peer's encoded keys: a float is its bit pattern, so -0.0 and 0.0 are
+two keys, and so are two NaNs with different bits. Strings are their UTF-8 bytes.
 
     bijective   columns of fixed width that fit into 8 bytes together (integers, floats, dates, times, booleans, short
                 fixed binary): packed and mixed by a function that can be undone, so equal hashes *are* equal keys
     otherwise   every column's bytes are folded in turn, lengths included: 64 good bits, and columns must be compared
 
-NULLs may occur in secondary tuples; a NULL differs from every value in the hash, but is not part of the bijection's
-promise (there are more tuples than hashes then), so it holds for columns without NULLs. The seed is part of the
-hash: whoever stores hashes stores the seed.
+NULLs may occur in secondary tuples. A NULL hashes differently from every value, but the bijection holds only for
+columns without NULLs (with them there are more tuples than hashes). The seed is part of the hash: store it with stored
+hashes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from strom.kv.kernels.compile import (
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
-# Odd numbers without pattern: what is added to a golden ratio, and digits of square roots.
+# Odd numbers without a pattern: from the golden ratio, and digits of square roots.
 _STEP: Final = 0x9E3779B97F4A7C15
 _WORD: Final = 0x6A09E667F3BCC909
 _LENGTH: Final = 0xBB67AE8584CAA73B
@@ -55,7 +55,7 @@ class Hasher:
     """Hashes tuples of chosen columns."""
 
     def __init__(self, kinds: Sequence[ColumnKind], columns: Sequence[int], seed: int = 0) -> None:
-        """``kinds`` are of all columns of the sources that will come, ``columns`` the positions to hash, in order."""
+        """``kinds``: of all columns of the sources to hash. ``columns``: the positions to hash, in order."""
         for column in columns:
             if kinds[column].form == "nested":
                 raise InvalidTable(f"a column of type {kinds[column].type} cannot be part of a key")
@@ -73,7 +73,8 @@ class Hasher:
         """int64[4, columns]: position, form, width and place in the packed word, as the kernels take them."""
 
     def hash(self, rows: ColumnSource | pa.RecordBatch, count: int | None = None) -> Hashes:
-        """The hash of every row, or of the first ``count``: a block that still grows names its room, not its rows.
+        """The hash of every row, or of the first ``count`` (a block that still grows states its capacity, not its
+        rows).
 
         A batch has all columns of ``kinds``; its offsets were checked when it was decoded.
         """
@@ -119,7 +120,7 @@ def _small(values: int, width: int, row: int) -> Any:
 
 @kernel()
 def _mix(word: Any) -> Any:
-    """A bijection of 64 bits in which every bit of the input moves about half of the output's."""
+    """A bijection of 64 bits in which every input bit changes about half of the output bits."""
     word ^= word >> uint64(33)
     word *= uint64(_MIX_1)
     word ^= word >> uint64(33)
@@ -129,7 +130,7 @@ def _mix(word: Any) -> Any:
 
 @kernel()
 def _bytes(state: Any, at: int, length: int) -> Any:
-    """Fold bytes and their count into the state."""
+    """Fold bytes and their number into the state."""
     whole = length & ~7
     for word in range(0, whole, 8):
         state = fold_multiply(state ^ load_u64(at + word), uint64(_WORD)) + uint64(_STEP)
@@ -141,7 +142,7 @@ def _bytes(state: Any, at: int, length: int) -> Any:
 
 @kernel(void(ro(int64, 2), ro(int64, 2), uint64, rw(uint64)))
 def pack_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
-    """The hashes of a bijective hasher; ``out`` comes as zeros."""
+    """The hashes of a bijective hasher; ``out`` must be zeros."""
     for column in range(plan.shape[1]):
         position, bits, width, shift = (
             plan[0, column],
@@ -163,7 +164,7 @@ def pack_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
 
 @kernel(void(ro(int64, 2), ro(int64, 2), uint64, rw(uint64)))
 def fold_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
-    """The hashes of any other."""
+    """The hashes of any other hasher."""
     out[:] = seed
     for column in range(plan.shape[1]):
         position, code, width = plan[0, column], plan[1, column], plan[2, column]

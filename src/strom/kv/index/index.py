@@ -2,11 +2,11 @@
 
 Promises
     1. Keys are exact. Keys may share a hash: the caller's ``same`` compares columns, unless the hash is a bijection.
-    2. A row id is stable while its key is known, dense, and given again after ``forget``.
+    2. Row ids are dense, stable while their key is known, and reused after ``forget``.
     3. Growth touches one shard (shards.py); the newest versions are never copied (reserved_memory.py).
 
-The index knows offsets, not places: carrying rows to other files does not touch it. One hand changes it. Readers in
-other threads hold the tablet's lock during a call; the arrays they get are their own.
+The index knows offsets, not places: carrying rows to other files does not touch it. One thread changes it. Readers in
+other threads hold the tablet's lock during a call; the arrays they get are copies.
 
 Memory: 12 bytes per slot at 35 to 84 % load, and 8 per row id: 22 to 40 bytes a key, 30 on average.
 """
@@ -29,7 +29,7 @@ from strom.kv.kernels.reserved_memory import Cells
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Same = Callable[[Ints, Ints], npt.NDArray[np.bool_]]
-"""(positions in the question, row ids) -> whether the key asked for is the key of the row."""
+"""(positions in the request, row ids) -> whether the requested key is the key of the row."""
 
 MAX_ROW_IDS = (1 << 31) - 2
 
@@ -45,7 +45,7 @@ class ShardEntries(NamedTuple):
 
 
 class IndexTables(NamedTuple):
-    """The index as kernels see it, true while the lock is held."""
+    """The index as kernels see it, valid while the lock is held."""
 
     shift: int
     directory: npt.NDArray[np.int32]
@@ -66,7 +66,7 @@ class KeyIndex:
         self._free: Ints = np.empty(0, np.int64)
         self._free_count = 0
 
-    # -- asking ---------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------------
     @property
     def keys(self) -> int:
         """Keys known, those with a tombstone included."""
@@ -83,7 +83,7 @@ class KeyIndex:
         return self._table.memory_bytes + 8 * self._size + self._free.nbytes
 
     def find(self, hashes: Hashes, same: Same | None) -> Ints:
-        """The row id of each key, or -1. ``same`` is asked about all candidates at once; None: the hash is the key."""
+        """The row id of each key, or -1. ``same`` compares all candidates at once; None: the hash is the key."""
         hashes = np.ascontiguousarray(hashes, np.uint64)
         found = self._table.find(hashes)
         if same is None:
@@ -91,7 +91,7 @@ class KeyIndex:
         which = np.flatnonzero(found >= 0)
         while len(which):
             which = which[~same(which, found[which])]
-            if len(which):  # another key has this hash: look behind it
+            if len(which):  # another key has this hash: try the next entry
                 behind = found[which]
                 self._table.find_after(hashes[which], behind)
                 found[which] = behind
@@ -99,7 +99,7 @@ class KeyIndex:
         return found
 
     def newest(self, row_ids: Ints) -> Ints:
-        """The version of the newest record of each row; NONE for a row id that is not known, such as -1."""
+        """The version of each row's newest record; NONE for an unknown row id, such as -1."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         out = np.empty(len(row_ids), np.int64)
         newest_kernels.load_all(row_ids, self._size, self._newest.table, out)
@@ -111,13 +111,13 @@ class KeyIndex:
 
     @property
     def tables(self) -> IndexTables:
-        """For a kernel that finds keys and their versions at once."""
+        """For kernels that find keys and their versions in one call."""
         table = self._table
         return IndexTables(table.shift, table.directory, table.shards, self._newest.table, self._size)
 
     # -- changing -------------------------------------------------------------------------------------------------
     def insert(self, hashes: Hashes) -> Ints:
-        """Make keys known that are absent and distinct; their row ids. They have no version yet. All or none."""
+        """Add keys that are absent and distinct; returns their row ids. They have no version yet. All or none."""
         hashes = np.ascontiguousarray(hashes, np.uint64)
         again = min(len(hashes), self._free_count)
         fresh = len(hashes) - again
@@ -134,7 +134,7 @@ class KeyIndex:
         return row_ids
 
     def set_newest(self, row_ids: Ints, versions: Ints, hashes: Hashes | None = None) -> None:
-        """Say which record is each row's newest. ``hashes`` are the rows', so that only their shards become dirty."""
+        """Set each row's newest record. ``hashes``: of these rows, so that only their shards become dirty."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         versions = np.ascontiguousarray(versions, np.int64)
         if len(row_ids) != len(versions) or not newest_kernels.store_all(
@@ -144,7 +144,7 @@ class KeyIndex:
         self._table.mark_dirty(None if hashes is None else np.ascontiguousarray(hashes, np.uint64))
 
     def forget(self, row_ids: Ints, hashes: Hashes) -> None:
-        """Keys are no longer known; their row ids may be given again."""
+        """Remove keys; their row ids may be reused."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         self._table.remove(np.ascontiguousarray(hashes, np.uint64), row_ids)
         newest_kernels.store_all(row_ids, np.full(len(row_ids), -1), self._size, self._newest.table)
@@ -157,15 +157,15 @@ class KeyIndex:
     # -- snapshots ------------------------------------------------------------------------------------------------
     @property
     def shards(self) -> int:
-        """Shards are numbered from 0; a number keeps its prefix or a longer one."""
+        """The number of shards. They are numbered from 0; the prefix of a number only ever gets longer."""
         return self._table.count
 
     def dirty_shards(self) -> Ints:
-        """The shards that changed since they were exported, or were loaded."""
+        """The shards that changed since they were exported or loaded."""
         return np.flatnonzero(self._table.shards[: self._table.count, DIRTY])
 
     def mark_dirty(self, shard: int) -> None:
-        """What was exported is not what a snapshot holds (stepped back, left out, or not written): export it again."""
+        """Export the shard again: the snapshot did not keep what was exported (stepped back, left out, not written)."""
         self._table.shards[shard, DIRTY] = 1
 
     def tiles(self) -> list[tuple[int, int]]:
@@ -174,7 +174,7 @@ class KeyIndex:
         return list(zip(shards[:, PREFIX].tolist(), shards[:, DEPTH].tolist(), strict=True))
 
     def place_of(self, shard: int) -> tuple[int, int]:
-        """The shard's (prefix, depth): what names it in files."""
+        """The shard's (prefix, depth), which names it in files."""
         return int(self._table.shards[shard, PREFIX]), int(self._table.shards[shard, DEPTH])
 
     def entries(self, shard: int) -> ShardEntries:
@@ -183,19 +183,19 @@ class KeyIndex:
         return ShardEntries(*self.place_of(shard), hashes, row_ids, self.newest(row_ids))
 
     def export_shard(self, shard: int) -> ShardEntries:
-        """A copy of a shard, which is clean from now on."""
+        """A copy of a shard, and mark the shard clean."""
         self._table.shards[shard, DIRTY] = 0
         return self.entries(shard)
 
     @classmethod
     def load(cls, shards: Iterable[ShardEntries]) -> KeyIndex:
-        """The index that was exported shard by shard. Whatever cannot be is refused as :class:`StoreCorrupt`."""
+        """The index that was exported shard by shard. Impossible entries raise :class:`StoreCorrupt`."""
         shards = list(shards)
         return cls.load_each([(one.prefix, one.depth, len(one.hashes)) for one in shards], shards)
 
     @classmethod
     def load_each(cls, tiles: Sequence[tuple[int, int, int]], shards: Iterable[ShardEntries]) -> KeyIndex:
-        """The same where the shards come one by one. ``tiles``: the prefix, depth and entries of each."""
+        """Like ``load``, for shards read one by one. ``tiles``: the prefix, depth and number of entries of each."""
         made = cls([tile[:2] for tile in tiles])
         for shard, (_, _, entries) in enumerate(tiles):
             made._table.make_room(shard, entries)
@@ -211,7 +211,7 @@ class KeyIndex:
         hashes = np.ascontiguousarray(entries.hashes, np.uint64)
         versions = np.ascontiguousarray(entries.versions, np.int64)
         if not len(hashes) == len(entries.row_ids) == len(versions):
-            raise StoreCorrupt("a shard of the index with columns of different lengths")
+            raise StoreCorrupt("a shard of the index has columns of different lengths")
         if not len(hashes):
             return
         beyond = int(entries.row_ids.max()) + 1

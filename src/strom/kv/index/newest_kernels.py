@@ -1,4 +1,4 @@
-"""Kernels over the newest version of every row, by row id. A cell is the version + 1, so that zero says NONE."""
+"""Kernels over the newest version of every row, by row id. A cell is the version + 1, so that zero means NONE."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _cell(table: Ints, row_id: int) -> int:
 
 @kernel()
 def version_of(table: Ints, row_id: int) -> int:
-    """The newest version of a row id that there is."""
+    """The newest version of a row id that exists."""
     return load_i64(_cell(table, row_id)) - 1  # type: ignore[no-any-return]
 
 
@@ -61,7 +61,7 @@ def store_all(row_ids: Ints, versions: Ints, size: int, table: Ints) -> bool:
 
 @kernel(boolean(ro(uint32), ro(int64), ro(int64)))
 def fill_empty(row_ids: npt.NDArray[np.uint32], versions: Ints, table: Ints) -> bool:
-    """Store where nothing is yet; False at the first row that has a version, or version that is none."""
+    """Store into empty cells; False at the first row that has a version already, or at a negative version."""
     for i in range(len(row_ids)):
         ahead = i + _AHEAD
         if ahead < len(row_ids):
@@ -75,7 +75,7 @@ def fill_empty(row_ids: npt.NDArray[np.uint32], versions: Ints, table: Ints) -> 
 
 @kernel(int64(int64, ro(int64), rw(int64)))
 def take_empty(size: int, table: Ints, out: Ints) -> int:
-    """How many of the first ``size`` rows have no version; they are put into ``out`` as far as there is room."""
+    """Count the rows below ``size`` without a version, and list them in ``out`` as far as there is room."""
     count = 0
     for row_id in range(size):
         if load_i64(_cell(table, row_id)) == 0:

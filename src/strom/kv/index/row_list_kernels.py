@@ -1,7 +1,7 @@
 """Kernels over lists of rows. The cell of a row: the tuple's hash (8 bytes), before (4) and behind (4).
 
-``before`` is 0 for a row in no list, 1 for the first of a list, else the row before plus 2. ``behind`` is the row
-behind plus 1, 0 at the end of a list.
+``before`` is 0 for a row in no list, 1 for the first of a list, else the previous row plus 2. ``behind`` is the next
+row plus 1, 0 at the end of a list.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _cell(table: Ints, row_id: int) -> int:
 
 @kernel()
 def _put_first(area: int, mask: int, row_id: int, value: Any, table: Ints) -> bool:
-    """Make a row the first of its hash's list; whether the list is new (then the slot is to be counted)."""
+    """Make a row the first of its hash's list; returns whether the list is new (the caller then counts its slot)."""
     slot = first_slot(area, mask, value)
     cell = _cell(table, row_id)
     store_u64(cell, value)
@@ -75,7 +75,7 @@ def _put_first(area: int, mask: int, row_id: int, value: Any, table: Ints) -> bo
 
 @kernel()
 def _take_out(row_id: int, shift: int, directory: Numbers, shards: Ints, table: Ints) -> None:
-    """Take a row that is in a list from it."""
+    """Remove a row from the list it is in."""
     cell = _cell(table, row_id)
     before, behind = int64(load_u32(cell + _BEFORE)), int64(load_u32(cell + _BEHIND))
     if before != _FIRST:
@@ -108,7 +108,7 @@ def link(
     table: Ints,
     added: Ints,
 ) -> int:
-    """Link from ``start`` on; the position of the first row whose shard of heads is full, or the end."""
+    """Link from ``start`` on; returns the position of the first row whose head shard is full, or the end."""
     for i in range(start, len(row_ids)):
         cell = _cell(table, row_ids[i])
         linked = load_u32(cell + _BEFORE) != 0
@@ -128,7 +128,7 @@ def link(
 
 @kernel(int64(ro(int64), int64, int64, ro(int32), rw(int64, 2), ro(int64)))
 def unlink(row_ids: Ints, size: int, shift: int, directory: Numbers, shards: Ints, table: Ints) -> int:
-    """How many were taken from a list."""
+    """Returns the number of rows removed from a list."""
     taken = 0
     for i in range(len(row_ids)):
         if 0 <= row_ids[i] < size and load_u32(_cell(table, row_ids[i]) + _BEFORE) != 0:

@@ -1,10 +1,10 @@
 """Lists of row ids by the hash of a tuple of columns: what prefix and secondary indexes are made of.
 
-A head table (shards.py) holds the first row of each list; the row before, the row behind and the tuple's hash stand in
-an array by row id. So linking and unlinking take the same time in a list of one row and in one of a million. Tuples
-that share a hash share a list: who reads a list compares the columns.
+A head table (shards.py) holds the first row of each list; an array by row id holds the previous row, the next row and
+the tuple's hash. So linking and unlinking take the same time in a list of one row and in one of a million. Tuples that
+share a hash share a list, so readers compare the columns.
 
-One hand changes the lists; readers in other threads hold the tablet's lock during a call. Derived, never stored.
+One thread changes the lists; readers in other threads hold the tablet's lock during a call. Derived, never stored.
 Memory: 16 bytes per row id, and 12 per slot of the head table.
 """
 
@@ -42,11 +42,11 @@ class RowLists:
         return self._heads.memory_bytes + kernels.CELL_BYTES * self._size
 
     def link(self, row_ids: Ints, hashes: Hashes) -> None:
-        """Put rows into the lists of these hashes, out of the ones they were in; a row that is there already stays."""
+        """Move rows into the lists of these hashes; a row that is in the right list already stays."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         hashes = np.ascontiguousarray(hashes, np.uint64)
         if len(row_ids) != len(hashes):
-            raise ValueError("as many row ids as hashes are needed")
+            raise ValueError("row ids and hashes differ in number")
         if not len(row_ids):
             return
         if row_ids.min() < 0 or (beyond := int(row_ids.max()) + 1) > MAX_ROW_IDS:
@@ -73,7 +73,7 @@ class RowLists:
             self._linked += int(moved[0])
 
     def unlink(self, row_ids: Ints) -> None:
-        """Take rows from their lists; a row that is in none stays so."""
+        """Remove rows from their lists; a row that is in no list is ignored."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         heads = self._heads
         self._linked -= kernels.unlink(
@@ -81,7 +81,7 @@ class RowLists:
         )
 
     def rows(self, hash_: int) -> Ints:
-        """The rows of one list, the last linked first."""
+        """The rows of one list, the most recently linked first."""
         return self.rows_many(np.array([hash_], np.uint64))[1]
 
     def rows_many(self, hashes: Hashes) -> tuple[Ints, Ints]:

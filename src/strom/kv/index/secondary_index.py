@@ -1,8 +1,8 @@
 """One secondary index: lists of rows by the hash of some of their columns.
 
-A list knows hashes, not values: two tuples may share one, so whoever reads compares the columns. A row stands in at
-most one list, and only while it has an image. While an index is ``building`` rows are added by publishing and by the
-builder alike, and nobody may look anything up.
+A list knows hashes, not values: two tuples may share one, so readers compare the columns. A row is in at most one list,
+and only while it has an image. While an index is being built, both publishing and the builder add rows, and lookups are
+refused.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class SecondaryIndex:
         self.columns = columns
         self.links = RowLists()
         self.ready_at: int | None = None
-        """Whole for instants from this offset on; None while it is being built."""
+        """Complete for instants from this offset on; None while it is being built."""
         self.kinds = [kinds[position] for position in columns]
         self._hasher = Hasher(self.kinds, tuple(range(len(columns))))
 
     def hash(self, rows: ColumnSource) -> Hashes:
-        """The tuple hashes of rows of the whole table."""
+        """The tuple hashes of rows that have all columns."""
         return self._hasher.hash_at(rows.addresses[list(self.columns)], rows.rows)
 
     def hash_tuples(self, tuples: pa.RecordBatch) -> Hashes:
@@ -43,7 +43,7 @@ class SecondaryIndex:
         return self.ready_at is not None and self.ready_at <= high_watermark
 
     def move(self, row_ids: Ints, hashes: Hashes, images: Bools) -> ListUndo:
-        """The rows now have these hashes (or no image any more); returns what they had."""
+        """Move rows to the lists of these hashes, or out of all lists without an image; returns what they had."""
         before, linked = self.links.hash_of(row_ids)
         moved = images & (~linked | (before != hashes))
         if moved.any():
@@ -54,16 +54,16 @@ class SecondaryIndex:
         return ListUndo(before, linked)
 
     def restore(self, row_ids: Ints, undo: ListUndo) -> None:
-        """Take a ``move`` back."""
+        """Undo a ``move``."""
         self.move(row_ids, undo.hashes, undo.linked)
 
     def add(self, row_ids: Ints, hashes: Hashes) -> None:
-        """Link rows that the builder found, unless a writer has done so since."""
+        """Link rows that the builder found, unless a writer has linked them since."""
         _, linked = self.links.hash_of(row_ids)
         self.links.link(row_ids[~linked], hashes[~linked])
 
     def forget(self, row_ids: Ints) -> None:
-        """The row ids will be given to other keys."""
+        """Remove rows whose ids will be reused for other keys."""
         _, linked = self.links.hash_of(row_ids)
         if linked.any():
             self.links.unlink(row_ids[linked])

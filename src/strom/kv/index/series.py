@@ -1,14 +1,14 @@
-"""The series of replaced versions: for every record of the changelog the version of its key before it.
+"""The series of replaced versions: for every record of the changelog, its key's version before it.
 
-From it follow the state at any offset the series reaches (``step_back``), which images died in a range of offsets
-(``replaced``), and how to undo records. Stepping back passes through tombstones; only images are ever live or dead.
+It gives the state at any offset the series covers (``step_back``), the images that died in a range of offsets
+(``replaced``), and what is needed to undo records. Stepping back passes through tombstones; only images live or die.
 
 A cell per offset: the previous version + 1, 0 = none (the key's first record, a -U, a batch without effect). Cells lie
-in pieces that follow each other without a gap: older ones are arrays that someone else owns (mapped files, see
-``map``), the newer ones are reserved memory, which costs nothing where all cells are 0 (keys that are only inserted).
+in runs without gaps between them. Older runs are arrays with another owner (mapped files, see ``map``); newer ones are
+reserved memory, which costs nothing where all cells are 0 (keys that are only inserted).
 
-One hand changes a series, under the tablet's lock. :meth:`Series.snapshot` gives an immutable view which needs no lock:
-what it covers does not change but by ``cut``, and a cut goes only above the high watermark, where no reader looks.
+One thread changes a series, under the tablet's lock. :meth:`Series.snapshot` gives an immutable view that needs no
+lock: only ``cut`` changes what it covers, and cuts happen above the high watermark, where no reader looks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Frame(NamedTuple):
 
 
 class SeriesView:
-    """What a series was when the view was taken: safe in any thread."""
+    """A series as it was when the view was taken. Safe in any thread."""
 
     def __init__(self, start: int, end: int, frame: Frame) -> None:
         self.start = start
@@ -63,13 +63,13 @@ class SeriesView:
         return out
 
     def step_back(self, versions: Ints, below: int) -> Ints:
-        """Each version, or the newest before it that is of a record below ``below``; NONE when there is none."""
+        """Each version, or the newest one before it whose record is below ``below``; NONE when there is none."""
         out = np.array(versions, np.int64)
         fault = kernels.step_back(out, below, self.start, self.end, self._bounds, self._addresses)
         if fault == kernels.OUTSIDE:
-            raise ValueError(f"a step back to {below} leaves the series [{self.start}, {self.end})")
+            raise ValueError(f"stepping back to {below} leaves the series [{self.start}, {self.end})")
         if fault == kernels.FORWARD:
-            raise StoreCorrupt("the series of replaced versions goes forward")
+            raise StoreCorrupt("the series of replaced versions leads forward")
         return out
 
     def replaced(self, low: int, high: int, *, below: int) -> Ints:
@@ -120,7 +120,7 @@ class Series:
 
     @property
     def end(self) -> int:
-        """The offset that is appended next."""
+        """The next offset to append."""
         return self._end
 
     @property
@@ -130,7 +130,7 @@ class Series:
 
     # -- changing -------------------------------------------------------------------------------------------------
     def append(self, base_offset: int, count: int, offsets: Ints, previous: Ints) -> None:
-        """Records [base_offset, base_offset + count) came; those at ``offsets`` replaced ``previous``, or NONE."""
+        """Append records [base_offset, base_offset + count); those at ``offsets`` replaced ``previous``, or NONE."""
         if base_offset != self._end or count < 0 or len(offsets) != len(previous):
             raise ValueError(f"{count} records at {base_offset} do not follow {self._end}")
         offsets = np.ascontiguousarray(offsets, np.int64)
@@ -154,14 +154,14 @@ class Series:
             self._pieces.pop()
         if self._pieces:
             last = self._pieces[-1]
-            if last.mapped:  # never written to: what is left of it stays mapped, and memory begins here
+            if last.mapped:  # read-only: the rest of it stays mapped, and reserved memory begins here
                 self._pieces[-1] = last._replace(high=min(last.high, end))
             else:
                 kernels.clear(last.address + (end - last.low) * 8, min(self._end, last.high) - end)
         self._end, self._frame = end, None
 
     def trim(self, start: int) -> None:
-        """Records below ``start`` are no longer asked for; the memory goes as far as whole pieces are below."""
+        """Forget records below ``start``; memory is freed where whole runs lie below."""
         if start > self._end:
             raise ValueError(f"cannot trim [{self._start}, {self._end}) at {start}")
         self._start = max(self._start, start)
@@ -170,9 +170,9 @@ class Series:
         self._frame = None
 
     def map(self, low: int, high: int, cells: Ints) -> None:
-        """From now on the cells of [low, high) are these, which must be what ``export`` gave; memory is freed.
+        """Use these cells for [low, high) from now on, and free the memory. They must be what ``export`` gave.
 
-        An empty series takes the pieces of a snapshot so, one after the other: then they lie at its end.
+        An empty series takes in a snapshot this way, piece by piece, each at its end.
         """
         if cells.dtype != np.int64 or not cells.flags.c_contiguous or len(cells) != high - low:
             raise StoreCorrupt(f"the series of [{low}, {high}) has another length or type")
@@ -202,9 +202,9 @@ class Series:
         self._pieces.append(CellRun(low, low + PIECE_CELLS, address_of(memory), memory, False))
         self._frame = None
 
-    # -- asking ---------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------------
     def snapshot(self) -> SeriesView:
-        """The series as it is now, for a reader without the lock."""
+        """The current series, for a reader without the lock."""
         return SeriesView(self._start, self._end, self.frame)
 
     @property

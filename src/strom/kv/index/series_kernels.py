@@ -1,4 +1,4 @@
-"""Kernels over the cells of the series. ``bounds`` are the first offsets of the pieces."""
+"""Kernels over the cells of the series. ``bounds`` are the first offsets of the runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IMAGE: Final = 1
 
 @kernel()
 def _cell(offset: int, bounds: Ints, addresses: Ints) -> int:
-    """What the cell of an offset holds. The newest piece is asked for most."""
+    """The content of an offset's cell. Tries the newest run first, which is read most."""
     piece = len(addresses) - 1
     if offset < bounds[piece]:
         low, high = 0, piece
@@ -65,7 +65,7 @@ def sound(offsets: Ints, previous: Ints, low: int, high: int) -> bool:
 
 @kernel(void(ro(int64), ro(int64), int64, int64, int64))
 def store_all(offsets: Ints, previous: Ints, low: int, high: int, address: int) -> None:
-    """Store what lies in [low, high). NONE is there already, and storing it would take memory."""
+    """Store what lies in [low, high). NONE is not stored: it is there already, and a write would take memory."""
     for i in range(len(offsets)):
         if low <= offsets[i] < high and previous[i] >= 0:
             store_i64(address + (offsets[i] - low) * 8, previous[i] + 1)

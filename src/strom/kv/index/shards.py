@@ -1,10 +1,10 @@
-"""A hash table in shards: 64-bit hash -> small number, where equal hashes may stand beside each other.
+"""A hash table in shards: 64-bit hash -> small number. A hash may have several entries.
 
-A shard has at most 64 Ki slots and is chosen by the hash's high bits through a directory (extendible hashing). It
-begins with 1 Ki slots, doubles in its own area, and then splits alone: an insert waits for about a millisecond at
-worst, never for the whole table. Shards that were made together do not fill up together: each has a limit of its own.
+A shard has at most 64 Ki slots; the hash's high bits choose it through a directory (extendible hashing). It begins with
+1 Ki slots, doubles within its area, and then splits on its own: an insert waits for a millisecond at worst, never for
+the whole table. Shards made together do not fill up together, because their limits differ.
 
-Nothing shrinks but by deletion of entries; the memory of a table that was emptied is kept for the next keys.
+Shards never shrink; the memory of a table that was emptied is kept for the next keys.
 One writer; readers hold the lock that the writer holds while it changes the table.
 """
 
@@ -36,7 +36,7 @@ Hashes = npt.NDArray[np.uint64]
 
 FIRST_SLOTS: Final = 1 << 10
 MAX_DEPTH: Final = 24
-"""Directory of 64 MB. Keys that need more than that agree in their hashes' first 24 bits: no accident."""
+"""A directory of 64 MB. Keys that need more agree in the first 24 bits of their hashes, which is no accident."""
 _SLAB_AREAS: Final = 16
 _PAGE: Final = 4096
 
@@ -47,7 +47,7 @@ class Shards:
     def __init__(self, tiles: list[tuple[int, int]] | None = None) -> None:
         """``tiles``: the (prefix, depth) of the shards to begin with; they must cover the hashes exactly."""
         self.count = 0
-        """Shards there are, numbered from 0."""
+        """The number of shards."""
         self.shards: Ints = np.zeros((4, FIELDS), np.int64)
         self._slabs: list[npt.NDArray[np.uint8]] = []
         tiles = [(0, 0)] if tiles is None else tiles
@@ -67,7 +67,7 @@ class Shards:
         slot_kernels.find_after(hashes, values, self.shift, self.directory, self.shards)
 
     def insert(self, hashes: Hashes, values: Ints) -> None:
-        """Add entries that are not there. All or none: when there is no room, those added are removed again."""
+        """Add absent entries. All or none: without room, those added are removed again."""
         done, end = 0, len(hashes)
         try:
             while (
@@ -81,7 +81,7 @@ class Shards:
             raise
 
     def remove(self, hashes: Hashes, values: Ints) -> None:
-        """Remove entries that are there."""
+        """Remove entries that exist."""
         done = slot_kernels.remove_all(hashes, values, self.shift, self.directory, self.shards)
         if done < len(hashes):
             raise ValueError(f"no entry {int(hashes[done]):#x} -> {int(values[done])} to remove")
@@ -99,7 +99,7 @@ class Shards:
         return hashes, values
 
     def mark_dirty(self, hashes: Hashes | None) -> None:
-        """Remember that what belongs to these hashes (all of them: None) changed."""
+        """Mark the shards of these hashes (None: all shards) as changed."""
         if hashes is None:
             self.shards[: self.count, DIRTY] = 1
         else:
@@ -107,7 +107,7 @@ class Shards:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory in use: of each area what was touched, in pages."""
+        """Memory in use: the pages of each area that were touched."""
         sizes = self.shards[: self.count, MASK] + 1
         areas = (-(-sizes * 8 // _PAGE) - (-sizes * 4 // _PAGE)) * _PAGE
         return int(areas.sum()) + self.directory.nbytes + self.shards.nbytes
@@ -121,9 +121,9 @@ class Shards:
             self._refill([shard, self._divide(shard)], AREA_SLOTS)
 
     def make_room(self, shard: int, entries: int) -> None:
-        """Give an empty shard the size that so many entries need.
+        """Give an empty shard the size for this many entries.
 
-        Entries that come in the order of their slots, as a shard's own do, would run into each other in a smaller one.
+        Entries in the order of their slots, as exported, would run into each other in a smaller one.
         """
         size = FIRST_SLOTS
         while size < AREA_SLOTS and _limit(shard, size) < entries:
@@ -132,7 +132,7 @@ class Shards:
             self.shards[shard, MASK], self.shards[shard, LIMIT] = size - 1, _limit(shard, size)
 
     def fill(self, shard: int, hashes: Hashes, values: npt.NDArray[np.uint32]) -> bool:
-        """Fill an empty shard with entries of its own; False, and nothing done, when they are not or too many."""
+        """Fill an empty shard with its entries; False, and nothing done, when they are too many or belong elsewhere."""
         return bool(slot_kernels.fill(hashes, values, shard, self.shards))
 
     def _divide(self, shard: int) -> int:
@@ -149,7 +149,7 @@ class Shards:
         return added
 
     def _refill(self, shards: list[int], size: int) -> None:
-        """Take the entries of the first shard out and insert them where the directory says now."""
+        """Take out the entries of the first shard and insert them where the directory now says."""
         old = self.shards[shards[0]]
         used = int(old[USED])
         hashes, values = np.empty(used, np.uint64), np.empty(used, np.int64)
@@ -175,7 +175,7 @@ class Shards:
 
 
 def _limit(shard: int, size: int) -> int:
-    """Entries a shard takes before it grows: 70 to 84 % of its slots, which percent depends on its number."""
+    """Entries a shard takes before it grows: 70 to 84 % of its slots, depending on its number."""
     return size * (70 + shard * 11 % 15) // 100
 
 

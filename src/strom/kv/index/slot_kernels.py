@@ -1,12 +1,12 @@
 """Kernels of the hash table: slots in the areas of shards.
 
-An area holds ``AREA_SLOTS`` places: 64-bit hashes, then 32-bit values. A shard uses the first power of two of them, its
-mask + 1. A value is stored plus one, so that zeroed memory is empty; the hash 0 is an ordinary hash, and only the
-value says whether a slot is taken. Slots are probed one after the other from the hash's low bits; there is always
-an empty one, because a shard is filled to its limit at most. Deleting shifts the slots behind back and leaves no mark.
+An area holds ``AREA_SLOTS`` slots: 64-bit hashes, then 32-bit values. A shard uses the first mask + 1 of them, a power
+of two. A value is stored plus one, so that zeroed memory is empty; the hash 0 is an ordinary hash, and only the value
+says whether a slot is taken. Probing is linear from the hash's low bits; there is always an empty slot, because a shard
+is filled only up to its limit. Deleting shifts later slots back and leaves no marker.
 
-A shard is a row of ``FIELDS`` numbers. Which shard has a hash says the directory, by the hash's high bits: ``shift`` is
-63 - the directory's depth.
+A shard is a row of ``FIELDS`` numbers. The directory maps the hash's high bits to a shard: ``shift`` is 63 - the
+directory's depth.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AREA_BYTES: Final = AREA_SLOTS * 12
 AREA, MASK, USED, LIMIT, DEPTH, PREFIX, DIRTY = 0, 1, 2, 3, 4, 5, 6
 FIELDS: Final = 8
 _AHEAD: Final = 32
-"""Slots asked for before the first of them is read: memory answers many questions at once as fast as one."""
+"""Slots prefetched before the first of them is read: memory serves many requests at once as fast as one."""
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -84,7 +84,7 @@ def first_slot(area: int, mask: int, value: Any) -> int:
 
 @kernel()
 def next_slot(area: int, mask: int, value: Any, slot: int) -> int:
-    """The next slot behind one that has the same hash, or -1."""
+    """The next slot with the same hash, or -1."""
     return _seek(area, mask, value, (slot + 1) & mask)
 
 
@@ -100,7 +100,7 @@ def store_at(area: int, slot: int, stored: Any) -> None:
 
 @kernel()
 def place(area: int, mask: int, value: Any, stored: Any) -> None:
-    """Put an entry into the first empty slot from its home on."""
+    """Put an entry into the first empty slot from its home slot on."""
     slot = int64(value) & mask
     while load_u32(area + VALUES_AT + slot * 4) != 0:
         slot = (slot + 1) & mask
@@ -110,7 +110,7 @@ def place(area: int, mask: int, value: Any, stored: Any) -> None:
 
 @kernel()
 def remove_slot(area: int, mask: int, slot: int) -> None:
-    """Empty a slot, and move back what was pushed behind it."""
+    """Empty a slot, and move back entries that were pushed past it."""
     hole, other = slot, slot
     while True:
         other = (other + 1) & mask
@@ -148,7 +148,7 @@ def find_first(hashes: Hashes, shift: int, directory: Numbers, shards: Ints, out
 
 @kernel(void(ro(uint64), rw(int64), int64, ro(int32), ro(int64, 2)))
 def find_after(hashes: Hashes, values: Ints, shift: int, directory: Numbers, shards: Ints) -> None:
-    """Each value becomes the one behind it that has the same hash, or -1."""
+    """Replace each value by the next one with the same hash, or -1."""
     for i in range(len(hashes)):
         shard = shard_of(hashes[i], shift, directory)
         area, mask = shards[shard, AREA], shards[shard, MASK]
@@ -162,7 +162,7 @@ def find_after(hashes: Hashes, values: Ints, shift: int, directory: Numbers, sha
 def insert_some(
     hashes: Hashes, values: Ints, start: int, shift: int, directory: Numbers, shards: Ints
 ) -> int:
-    """Insert from ``start`` on; the position of the first entry whose shard is full, or the end."""
+    """Insert from ``start`` on; returns the position of the first entry whose shard is full, or the end."""
     for base in range(start, len(hashes), _AHEAD):
         stop = min(base + _AHEAD, len(hashes))
         for i in range(base, stop):
@@ -181,7 +181,7 @@ def insert_some(
 
 @kernel(int64(ro(uint64), ro(int64), int64, ro(int32), rw(int64, 2)))
 def remove_all(hashes: Hashes, values: Ints, shift: int, directory: Numbers, shards: Ints) -> int:
-    """Remove entries; the position of the first that is not there, or the end."""
+    """Remove entries; returns the position of the first that does not exist, or the end."""
     for i in range(len(hashes)):
         shard = shard_of(hashes[i], shift, directory)
         area, mask = shards[shard, AREA], shards[shard, MASK]
@@ -196,9 +196,9 @@ def remove_all(hashes: Hashes, values: Ints, shift: int, directory: Numbers, sha
 
 @kernel(boolean(ro(uint64), ro(uint32), int64, rw(int64, 2)))
 def fill(hashes: Hashes, values: Any, shard: int, shards: Ints) -> bool:
-    """Fill an empty shard with its entries; False, and nothing done, when they are too many or not its own.
+    """Fill an empty shard with its entries; False, and nothing done, when they are too many or belong elsewhere.
 
-    Entries that come in the order of their slots, as ``take_entries`` gives them, fill it from beginning to end.
+    Entries in the order of their slots, as ``take_entries`` gives them, fill it from beginning to end.
     """
     area, mask = shards[shard, AREA], shards[shard, MASK]
     down, prefix = uint64(63 - shards[shard, DEPTH]), uint64(shards[shard, PREFIX])
@@ -224,7 +224,7 @@ def mark_dirty(hashes: Hashes, shift: int, directory: Numbers, shards: Ints) -> 
 
 @kernel(int64(int64, int64, rw(uint64), rw(int64), boolean))
 def take_entries(area: int, mask: int, hashes: Hashes, values: Ints, clear: bool) -> int:
-    """Copy a shard's entries out, at most as many as there is room for; with ``clear`` the area is zeros afterwards."""
+    """Copy a shard's entries, as many as there is room for; with ``clear`` the area is zeros afterwards."""
     count = 0
     for slot in range(mask + 1):
         stored = load_u32(area + VALUES_AT + slot * 4)

@@ -1,5 +1,5 @@
-"""How loops over rows become machine code, and where that is kept.
+"""How loops over rows become machine code, and where that code is kept.
 
-Read ``compile.py`` first: it has the rules for kernels and the words they are written in. Imports nothing of this
+Read ``compile.py`` first: it has the rules for kernels and the words they are written in. Imports no other room of this
 package.
 """

@@ -1,9 +1,10 @@
-"""Processes beside this one that compile kernels, so that the interpreter and the loop of this one stay free.
+"""Separate processes that compile kernels, so that the interpreter and the loop of this one stay free.
 
-``python -m strom.kv.kernels.compile`` compiles all of them ahead of the first server; after an upgrade, what changed.
+``python -m strom.kv.kernels.compile`` compiles all kernels before the first server starts; after an upgrade, those that
+changed.
 
-Each process is told one kernel at a time, by name, and keeps its code where this process finds it. Several servers on
-one machine do not compile the same: one does, the others watch.
+Each process gets one kernel at a time, by name, and stores its code where this process finds it. Of several servers on
+one machine only one compiles; the others wait for the result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PROCESSES_MAX = 2
 WATCH_S = 0.2
 QUARTERS = 4
 NICENESS = 5
-"""Whoever reads and writes log tables meanwhile goes first."""
+"""Reads and writes of log tables go first."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,19 +41,19 @@ class Compilers:
     """Compiles kernels; used by one thread, except for ``stop``."""
 
     def __init__(self, pause: Callable[[float], None], processes: int = 0) -> None:
-        """``pause`` waits so many seconds."""
+        """``pause`` sleeps for a number of seconds."""
         self._pause = pause
         self._count = processes or min(PROCESSES_MAX, os.cpu_count() or 1)
         self._running: list[_Compiler] = []
         self._stopped = False
 
     def compile(self, kernels: Sequence[Declared], progress: Progress) -> None:
-        """Have the code of all of these kept; ``progress`` hears how many of how many are."""
+        """Compile and store the code of all of these; ``progress`` gets the number done and the total."""
         while not self._stopped:
             missing = [one for one in kernels if not one.kept]
             progress(len(kernels) - len(missing), len(kernels))
             if self._stopped or not missing or not kernels[0].cache.keeps:
-                return  # with no place to keep it, whoever calls a kernel compiles it
+                return  # with no place to store the code, the first call of a kernel compiles it
             with kernels[0].cache.alone() as alone:
                 if alone:
                     self._share_out(missing, lambda left: progress(len(kernels) - left, len(kernels)))
@@ -103,7 +104,7 @@ class Compilers:
 
 
 class KernelCompiling:
-    """The groups of kernels (``needs``), compiled beside this process and loaded into it."""
+    """The groups of kernels (``kernel_needs``), compiled in other processes and loaded into this one."""
 
     def __init__(self) -> None:
         self._compilers = Compilers(sleep)
@@ -117,7 +118,7 @@ class KernelCompiling:
         self._compilers.compile(kernels_of(groups), progress)
 
     def load(self, groups: Collection[str]) -> None:
-        """Load them; what could not be compiled elsewhere is compiled here."""
+        """Load them; a kernel that could not be compiled elsewhere is compiled here."""
         for one in kernels_of(groups):
             one.bind()
 
@@ -142,7 +143,7 @@ class _Compiler:
         self.answers: IO[bytes] = self._process.stdout
 
     def next(self, waiting: _Waiting) -> None:
-        """Give it another kernel, or let it end."""
+        """Give it the next kernel, or let it end."""
         kernel = waiting.take_for(self)
         with suppress(OSError):  # it is gone: the selector says so
             if kernel is None:
@@ -152,15 +153,15 @@ class _Compiler:
                 self._tasks.flush()
 
     def answered(self) -> bool:
-        """Whether it has done one; not, when it has ended."""
+        """Whether it has finished a kernel; False when the process has ended."""
         return bool(self.answers.readline())
 
     def kill(self) -> None:
-        """At once: what it writes is whole or not there."""
+        """End it at once: files are written whole or not at all."""
         self._process.kill()
 
     def close(self) -> None:
-        """Wait for its end, which is near."""
+        """Wait for its end, which is imminent."""
         with suppress(OSError):
             self._tasks.close()
         self.answers.close()
@@ -168,7 +169,7 @@ class _Compiler:
 
 
 class _Waiting:
-    """The kernels that nobody compiles yet, with the parts that go into each and about how long these take."""
+    """The kernels not yet handed out, with the parts that go into each and roughly how long these take."""
 
     def __init__(self, kernels: Sequence[Declared]) -> None:
         self._kernels = {one.name: one for one in kernels}
@@ -176,8 +177,8 @@ class _Waiting:
         self._compiled: dict[_Compiler, set[int]] = {}
 
     def take_for(self, compiler: _Compiler) -> Declared | None:
-        """The heaviest, so that no process has a long one to go when the others are done; rather one whose parts this
-        process has compiled already, than one whose parts another has."""
+        """The heaviest one, so that no process is left with a long one at the end. Prefers kernels whose parts this
+        process has compiled over those whose parts another process has."""
         own = self._compiled.setdefault(compiler, set())
         others = set().union(*(parts for one, parts in self._compiled.items() if one is not compiler)) - own
         name = max(self._kernels, key=lambda one: self._worth(one, own, others), default=None)
@@ -194,7 +195,7 @@ class _Waiting:
 
 
 def _parts_of(made: Any) -> dict[int, int]:
-    """The functions that are compiled into a kernel, each with the length of its instructions."""
+    """The functions compiled into a kernel, each with the length of its bytecode."""
     found: dict[int, int] = {}
     ahead = [made]
     while ahead:
@@ -208,38 +209,38 @@ def _parts_of(made: Any) -> dict[int, int]:
 
 
 def compile_ahead() -> None:
-    """Compile what is missing of all there is, and say how far it is."""
-    Compilers(sleep).compile(kernels_of(GROUPS), Told(sys.stdout))
+    """Compile all kernels that are missing, and report progress."""
+    Compilers(sleep).compile(kernels_of(GROUPS), ProgressLines(sys.stdout))
 
 
-class Told:
-    """Says how far compiling is: on a terminal in one line that changes, elsewhere at the start and each quarter."""
+class ProgressLines:
+    """Reports how far compiling is: on a terminal in one line that changes, elsewhere at the start and each quarter."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._terminal = out.isatty()
-        self._told: int | None = None
+        self._reported: int | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        """So many of so many are there."""
+        """Report that ``done`` of ``total`` are compiled, unless the last report said nearly the same."""
         step = done if self._terminal else done * QUARTERS // total
-        if self._told is None and done == total:
+        if self._reported is None and done == total:
             self._out.write(f"all {total} kernels of primary-key tables are compiled\n")
-        elif self._told is None or step > self._told:
+        elif self._reported is None or step > self._reported:
             end = "\n" if done == total or not self._terminal else ""
             begin = "\r" if self._terminal else ""
             self._out.write(f"{begin}{COMPILING}: {done} of {total}{end}")
-        self._told = max(step, self._told or 0)
+        self._reported = max(step, self._reported or 0)
         self._out.flush()
 
 
 def _beside() -> None:
-    """The work of such a process."""
+    """The main function of a compiling process."""
     with suppress(OSError):
         os.nice(NICENESS)
     import_all()
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever prints, prints elsewhere
+    os.dup2(2, 1)  # anything else that prints must not reach the answers
     for line in sys.stdin:
         DECLARED[line.strip()].bind()
         answers.write(line)

@@ -1,7 +1,7 @@
-"""The machine code of kernels: taken from where it was kept, or compiled and kept.
+"""The machine code of kernels: loaded from the cache, or compiled and stored there.
 
-A kernel is declared when its module is imported, which costs nothing. It gets its code all at once, for every
-signature, at its first call or when somebody asks for it (``Declared.bind``).
+A kernel is declared when its module is imported, which costs nothing. It gets its code for all signatures at once, at
+its first call or by ``Declared.bind``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strom.kv.kernels.kernel_stamp import stamp_of
 from strom.runtime.code_cache import CodeCache
 
 DECLARED: dict[str, Declared] = {}
-"""Every kernel whose module is imported, by its name (``module:function``), in this order."""
+"""Every kernel whose module is imported, by its name (``module:function``), in order of import."""
 
 
 class Declared:
@@ -30,7 +30,7 @@ class Declared:
     def __init__(self, made: Any, signatures: Sequence[Any], options: tuple[object, ...]) -> None:
         self.made = made
         self.compiled = False
-        """Whether its code was made here, not found."""
+        """Whether its code was compiled here rather than loaded."""
         self._signatures = signatures
         self._options = (*options, [str(one) for one in signatures])
         self.name = f"{made.py_func.__module__}:{made.py_func.__qualname__}"
@@ -47,15 +47,15 @@ class Declared:
 
     @property
     def kept(self) -> bool:
-        """Whether its code can be taken from where it is kept."""
+        """Whether its code can be loaded from the cache."""
         return self.cache.find(self._file) is not None
 
     def stamp(self) -> str:
-        """What it is made of."""
+        """The digest of everything its code depends on."""
         return stamp_of(self.made, options=self._options)
 
     def bind(self) -> None:
-        """Get its code. Any thread."""
+        """Load or compile its code. Any thread."""
         with global_compiler_lock:
             if self.bound:
                 return
@@ -72,7 +72,7 @@ class Declared:
             context.refresh()
             rebuild: Any = CompileResult._rebuild
             results = [rebuild(context, *one) for one in pickle.loads(content)]
-        except Exception:  # cut off, or of a Numba that calls itself the same and is not
+        except Exception:  # truncated, or written by another Numba with the same version number
             return False
         for result in results:
             context.insert_user_function(result.entry_point, result.fndesc, [result.library])
@@ -97,7 +97,7 @@ class Declared:
 
 
 def declare(made: Any, signatures: Sequence[Any], *, options: tuple[object, ...]) -> None:
-    """A kernel, which gets its code at its first call, from Python or from the code of another one."""
+    """Declare a kernel, which gets its code when Python or another kernel first calls it."""
     declared = DECLARED[_name(made)] = Declared(made, signatures, options)
     asked_for: Callable[..., Any] = made.get_call_template
 
@@ -116,7 +116,7 @@ def declare(made: Any, signatures: Sequence[Any], *, options: tuple[object, ...]
 
 
 def part(made: Any, *, options: tuple[object, ...]) -> None:
-    """A function that is compiled into kernels."""
+    """Declare a function that is compiled into kernels."""
     made.strom_made = lambda: stamp_of(made, options=options)
 
 

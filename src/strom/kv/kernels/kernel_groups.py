@@ -1,4 +1,4 @@
-"""Which kernels each need stands for. A module that is not named here is needed by every primary-key table."""
+"""Which group each kernel belongs to. Modules not listed here are needed by every primary-key table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the kernels a table needs: names of groups, which can be told without loading any (``kernel_groups``)."""
+"""Which kernels a table needs, as names of groups. Importing this loads no kernel (``kernel_groups`` does)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ AGGREGATES: Final = "aggregates"
 DECIMALS: Final = "decimals"
 """Aggregates of decimals."""
 PEER_ROWS: Final = "peer rows"
-"""Calls of the peer's clients, whose rows and keys are encoded otherwise."""
+"""Calls of the peer's clients, which encode rows and keys differently."""
 GROUPS: Final = (ROWS, LISTS, VERSIONS, AGGREGATES, DECIMALS, PEER_ROWS)
 """In the order in which they are compiled."""
 
 
 def needs_of(table: TableEntry) -> frozenset[str]:
-    """The groups without which a table's buckets are not served."""
+    """The groups that a table's buckets cannot be served without."""
     properties = table.description.properties
     engine = (properties.get(MERGE_ENGINE) or "").lower()
     found = {ROWS}

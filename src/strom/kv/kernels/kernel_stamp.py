@@ -1,8 +1,9 @@
-"""What a kernel is made of, as one digest: with the same digest the same machine code comes out.
+"""A digest of everything a kernel's machine code depends on: equal digests mean equal code.
 
-Numba trusts cached code as long as the one *file* of its function has not changed, although it holds the code of the
-kernels it calls and the values it names. Here it is the function's own code, these kernels' and these values, the
-compiler and the processor: what has not changed is found again after an upgrade, and what has never is.
+Numba trusts cached code as long as the one *file* of its function has not changed, although the code contains other
+kernels and the values of globals. This digest covers the function's own code, the kernels it calls, the values it
+names, the compiler and the processor. So unchanged kernels are found again after an upgrade, and changed ones never
+are.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ Code = python_types.CodeType
 
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, Type, type(None), type(Ellipsis))
 _FOREIGN = ("numpy", "numba", "llvmlite", "math", "builtins", "operator", "typing")
-"""Packages whose version says what is in them."""
+"""Packages identified by their version alone."""
 
 
 def stamp_of(made: Any, *, options: object) -> str:
-    """The digest of a kernel. ``options`` say how it is compiled, and for what."""
-    told = getattr(made, "strom_stamp", None)
-    if told is None:
-        made.strom_stamp = told = _digest([_compiler(), repr(options), *_function(made.py_func)])
-    return str(told)
+    """The digest of a kernel. ``options``: how it is compiled, and for which signatures."""
+    stamp = getattr(made, "strom_stamp", None)
+    if stamp is None:
+        made.strom_stamp = stamp = _digest([_compiler(), repr(options), *_function(made.py_func)])
+    return str(stamp)
 
 
 def _digest(parts: Iterable[str]) -> str:
@@ -63,7 +64,7 @@ def _function(function: Any) -> list[str]:
 
 
 def _code(code: Code) -> list[str]:
-    """Its instructions, without the places they have in a file."""
+    """Its instructions, without line numbers."""
     constants = ["\n".join(_code(one)) if isinstance(one, Code) else _constant(one) for one in code.co_consts]
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     return [code.co_code.hex(), repr(names), repr((code.co_argcount, code.co_flags)), *constants]
@@ -79,7 +80,7 @@ def _names(code: Code) -> list[str]:
 
 
 def _named(name: str, function: Any) -> str:
-    """The value behind a name, or nothing: the name of an attribute looks the same."""
+    """The value of a global name. Attribute names look the same and have none."""
     if name in function.__globals__:
         return _value(function.__globals__[name], function)
     return f"builtin {name}" if hasattr(builtins, name) else "no global"
@@ -104,8 +105,8 @@ def _value(value: Any, function: Any) -> str:
     if isinstance(value, python_types.FunctionType):
         return _digest(_function(value))
     raise TypeError(
-        f"kernel {function.__qualname__} names a {type(value).__name__}, of which no digest can be made: "
-        "name numbers, tuples and other kernels"
+        f"kernel {function.__qualname__} names a {type(value).__name__}, which cannot be digested: "
+        "name only numbers, tuples and other kernels"
     )
 
 

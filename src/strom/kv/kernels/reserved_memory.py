@@ -1,10 +1,10 @@
-"""Memory that is reserved first and used later: arrays that grow without being copied, and cost only what was touched.
+"""Memory reserved ahead of use: arrays that grow without being copied, and cost only the pages that were touched.
 
-A reservation is anonymous memory that the system hands out page by page when it is first written; it reads as zeros.
-So whoever stores here chooses zero to mean "nothing", and clearing costs nothing.
+A reservation is anonymous memory that the system hands out page by page at the first write; it reads as zeros. So
+users of it let zero mean "nothing", and clearing is free.
 
-:class:`Cells` is an array of items by a dense number (a row id), made of large chunks found through a small table of
-addresses. Growing adds a chunk; nobody who holds the old table is disturbed. Kernels reach an item by
+:class:`Cells` is an array of items indexed by a dense number (a row id), made of large chunks that are found through a
+small table of addresses. Growing adds a chunk; holders of the old table are not disturbed. Kernels reach an item by
 ``table[number >> CHUNK_BITS] + (number & CHUNK_MASK) * size``.
 """
 
@@ -27,15 +27,15 @@ _NO_RESERVE = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
 
 
 def reserve(size: int, *, large: bool = False) -> npt.NDArray[np.uint8]:
-    """``size`` zero bytes that take memory only where they are written. The memory goes when the array goes.
+    """``size`` zero bytes that take memory only where they are written. The memory is freed with the array.
 
-    ``large``: all of it will be used, at random places. It may come in large pages then, which are found and filled
-    several times faster; a bucket with few keys must not take megabytes for each of its tables.
+    ``large``: all of it will be used, in random order, so it may come in huge pages, which are several times faster to
+    find and to fill. Not for a bucket with few keys, whose tables must not take megabytes each.
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     memory = mmap.mmap(-1, size, flags=flags)
     if large and _HUGE_PAGES is not None:
-        with suppress(OSError):  # a wish: not every system has them
+        with suppress(OSError):  # only a hint: not every system has them
             memory.madvise(_HUGE_PAGES)
     return np.frombuffer(memory, np.uint8)
 

@@ -1,4 +1,4 @@
-"""What a quick lookup says when it would not be quick. Apart, because whoever catches it needs no kernels."""
+"""The signal that a quick lookup would not be quick. Apart, because catching it needs no kernels."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 class CheckNeeded(Exception):
-    """The row lies where bytes have to be checked before they are read, which takes longer than a lookup."""
+    """The row lies in bytes that must be checked before they are read, which takes longer than a lookup."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         super().__init__("rows of a file have to be checked before they are read")
         self.check = check
-        """Does so, in any thread; afterwards one asks again."""
+        """Checks them, in any thread; then try again."""

@@ -1,9 +1,9 @@
 """Many keys at once: which of them have a row below an offset, and where it lies.
 
-Two kernels. The first asks index and series, and is all that the lock is held for. The second works on a directory that
-was taken under the lock: it compares the keys, where hashes may deceive, and finds the rows' places. Both fetch
-what they will need a few keys ahead. They know everything but what to do when two keys share a hash, or when a column
-of a base file has not been checked yet: then ``many_rows`` goes the long way.
+Two kernels. The first reads index and series, and is all that needs the lock. The second works on a directory taken
+under the lock: it compares the keys, unless hashes are exact, and finds the rows' places. Both prefetch a few keys
+ahead. They give up when two keys share a hash, or when a column of a base file has not been checked yet: then
+``many_rows`` takes the slow path.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NOWHERE: Final = -2
 
 
 class LocatedKeys(NamedTuple):
-    """Rows that were found."""
+    """The keys that have a row, and where their rows lie."""
 
     positions: Int64s
-    """Which key each of them has, rising."""
+    """Which key each row has, ascending."""
     directory: Directory
     source: Int32s
     row: Int32s
@@ -44,7 +44,7 @@ class LocatedKeys(NamedTuple):
 def locate_keys(
     store: KeyStore, keys: ColumnSource, hashes: npt.NDArray[np.uint64], high: Callable[[], int]
 ) -> LocatedKeys | None:
-    """Look keys up at the high watermark; None when it takes more than this."""
+    """Look keys up at the high watermark; None when that takes the slow path."""
     count = len(hashes)
     numbers = np.empty((5, count), np.int64)
     where = np.empty((2, count), np.int32)
@@ -69,7 +69,7 @@ def locate_keys(
             numbers,
         )
     if fault != FINE:
-        raise StoreCorrupt("the series of replaced versions leads out of itself")
+        raise StoreCorrupt("the series of replaced versions leads out of its range")
     places = directory.places
     assert isinstance(places, Places)
     found = _place(
@@ -112,7 +112,7 @@ def _place(
     key_addresses: Any, spec: Any, exact: bool, files: Any, tail_start: int, tail_source: int, tail_block: int,
     first_chunk: int, chunks: Any, rows: Any, whole: Any, sound: Any, addresses: Any, numbers: Any, where: Any,
 ) -> Any:  # fmt: skip
-    """How many keys have a row: their positions (the fourth of ``numbers``) and places; or why not."""
+    """Fill in positions (the fourth of ``numbers``) and places of keys with a row. Returns their number, or a fault."""
     count = numbers.shape[1]
     row_ids, newest, visible, positions, offsets = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
     if not exact:

@@ -1,10 +1,10 @@
 """Lookups: the rows of keys, and of tuples of other columns, at the high watermark.
 
 Readers work at an instant H while writers work on the newest state. A version found at or above H is stepped back
-through the series, past tombstones too. A secondary lookup asks the newest lists *and* the rows that left them above
-H (the undo), steps each back, and then compares the columns: lists know hashes, not values.
+through the series, past tombstones too. A secondary lookup takes the rows of the newest lists *and* those that left
+them above H (the undo), steps each back, and then compares the columns: lists know hashes, not values.
 
-The lock is held while the index is asked. Rows are gathered after it, through a directory that keeps them.
+The lock is held only while reading the index. Rows are gathered afterwards, through a directory that keeps them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from strom.kv.versions import are_images, offsets_of
 High = Callable[[], int]
 
 SLICE_ROWS = 2048
-"""Rows of one tuple that are gathered before their size is located at."""
+"""Rows of one tuple gathered between two checks of their size."""
 
 
 class FoundRows(NamedTuple):
@@ -41,11 +41,11 @@ class FoundRows(NamedTuple):
     rows: pa.RecordBatch
     high_watermark: int
     more_after: int | None = None
-    """Of a page that is not the last: the offset of its last row."""
+    """The offset of the page's last row, unless the page is the last."""
 
 
 class FoundMessage(NamedTuple):
-    """As ``FoundRows``, the rows as one Arrow message."""
+    """Like ``FoundRows``, with the rows as one Arrow message."""
 
     positions: Ints
     message: pa.Buffer
@@ -60,7 +60,7 @@ def lookup_keys(
     columns: Sequence[int] | None,
     bytes_max: int | None = None,
 ) -> FoundRows:
-    """The rows of these keys; ``keys`` has the key columns in their order. ``MemoryNeeded`` when they take more."""
+    """The rows of these keys; ``keys`` has the key columns in order. ``MemoryNeeded`` beyond ``bytes_max``."""
     found, directory, places, at = _locate(store, keys, high)
     return FoundRows(found, gather(directory, *places, columns, bytes_max=bytes_max), at)
 
@@ -73,7 +73,7 @@ def lookup_message(
     columns: Sequence[int] | None,
     bytes_max: int | None = None,
 ) -> FoundMessage:
-    """As ``lookup_keys``, ready to be sent. Not for nested columns."""
+    """Like ``lookup_keys``, ready to be sent. Not for nested columns."""
     found, directory, places, at = _locate(store, keys, high)
     return FoundMessage(found, gather_message(directory, *places, columns, bytes_max=bytes_max), at)
 
@@ -116,7 +116,7 @@ def lookup_tuples(
 def _matching(
     store: KeyStore, name: str, tuples: pa.RecordBatch, high: High, after: int = -1
 ) -> tuple[Ints, Int32s, Int32s, Ints, Directory, int]:
-    """Of every row that equals a tuple: which one, where it lies, its offset; what keeps the rows; the instant."""
+    """For every row that equals a tuple: which tuple, its place, its offset. Then the directory and the instant."""
     index = store.lists.get(name)
     if index is None:
         raise IndexNotFound(f"the table has no index {name!r}", index=name, known=sorted(store.lists))
@@ -153,9 +153,9 @@ def lookup_page(
     columns: Sequence[int] | None,
     bytes_max: int,
 ) -> FoundRows:
-    """Rows of one tuple that were written after an offset, the oldest first: as many as an answer holds.
+    """Rows of one tuple written after an offset, oldest first, as many as an answer holds.
 
-    A row that changes between two pages comes again, with a later offset; one that does not is in exactly one page.
+    A row that changes between two pages comes again, with a later offset; any other row is in exactly one page.
     """
     which, source, row, offsets, directory, at = _matching(store, name, tuples, high, after)
     parts: list[pa.RecordBatch] = []
@@ -183,7 +183,7 @@ def lookup_page(
 def _gather_bounded(
     directory: Directory, source: Int32s, row: Int32s, columns: Sequence[int] | None, bytes_max: int | None
 ) -> pa.RecordBatch:
-    """A slice at a time: one tuple may have more rows than memory holds, and that shows before they are all there."""
+    """Gather slice by slice: one tuple may have more rows than fit into memory, which must show early."""
     if bytes_max is None or len(source) <= SLICE_ROWS:
         return gather(directory, source, row, columns, bytes_max=bytes_max)
     parts: list[pa.RecordBatch] = []
@@ -193,7 +193,9 @@ def _gather_bounded(
         try:
             part = gather(directory, source[start:end], row[start:end], columns, bytes_max=bytes_max - size)
         except MemoryNeeded as larger:
-            raise MemoryNeeded(max(size + larger.size, 2 * bytes_max)) from None  # what follows is not known
+            raise MemoryNeeded(
+                max(size + larger.size, 2 * bytes_max)
+            ) from None  # the size of the rest is unknown
         parts.append(part)
         size += part.nbytes
         if size > bytes_max:
@@ -202,7 +204,7 @@ def _gather_bounded(
 
 
 def _candidates(store: KeyStore, index: SecondaryIndex, hashes: Hashes) -> tuple[Ints, Ints]:
-    """(tuple, row id) of every row that is in a list now, or was in it somewhere above the high watermark."""
+    """(tuple, row id) of every row that is in a list now, or left it above the high watermark."""
     which, row_ids = index.links.rows_many(hashes)
     found = [(which, row_ids)]
     order = np.argsort(hashes, kind="stable")

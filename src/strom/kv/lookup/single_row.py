@@ -1,4 +1,4 @@
-"""The row of one key, for whoever asks for one at a time: without Arrow, and without an array per step.
+"""The row of one key, for callers that ask for one at a time: without Arrow, and without an array per step.
 
 ``SingleRow`` is one choice of columns of one store; ``find`` answers as ``many_rows.lookup_keys`` would. The whole of
 it happens under the lock, because it takes a microsecond or two.
@@ -29,11 +29,11 @@ from strom.kv.rows.row_places import Places, lost_row
 from strom.kv.store import KeyStore
 
 ROOM_BYTES = 4096
-"""Room for a row to begin with; it grows with the rows."""
+"""Initial size of the buffer for a row; it grows with the rows."""
 ROOM_KEPT_BYTES = 64 * 1024
-"""More than this is given back."""
+"""A larger buffer is given back after use."""
 KEY_BYTES = 256
-"""Likewise for a key."""
+"""Initial size of the buffer for a key."""
 
 
 class SingleRow:
@@ -64,13 +64,13 @@ class SingleRow:
 
     @property
     def current(self) -> bool:
-        """Whether the table still has the columns it had when this was made."""
+        """Whether the table's columns have not changed since this was made."""
         return self._store.rows.directory.layout is self._layout
 
     def find(self, key: bytes, *, high: Callable[[], int], bytes_max: int) -> bytes | None:
-        """The row of a key (both plain rows) below the high watermark; None when there is none.
+        """The row of a key (both as plain rows) below the high watermark; None when there is none.
 
-        Raises CheckNeeded when that has to be done first, MalformedBatch when the key is none of this table's.
+        Raises CheckNeeded when bytes must be checked first, MalformedBatch when the key is not one of this table.
         """
         store = self._store
         with store.lock:
@@ -89,7 +89,7 @@ class SingleRow:
             if 0 < size <= bytes_max:
                 found = bytes(self._room_view[:size])
                 if len(self._room) > ROOM_KEPT_BYTES:
-                    self._have_room(ROOM_BYTES)  # one large row must not hold its memory for ever
+                    self._have_room(ROOM_BYTES)  # one large row must not hold its memory forever
                 return found
             if size == MISSING:
                 return None
@@ -125,4 +125,4 @@ class SingleRow:
         if reason == NOWHERE:
             return lost_row(number)
         assert reason == CORRUPT
-        return StoreCorrupt("the index leads to a record that cannot be")
+        return StoreCorrupt("the index leads to an impossible record")

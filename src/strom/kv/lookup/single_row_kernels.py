@@ -1,11 +1,11 @@
 """One key in, one row out, in one kernel: hash, probe, compare, step back, locate, copy.
 
-Keys and rows come and go as *plain rows* (docs/formats/protocol.md): a bit per column that says NULL, then every value
-of fixed width as it lies in Arrow (a boolean in a byte; of a text or binary value its length, u32), then the bytes of
-the values of variable length. All of it in the order of the columns, little-endian, without gaps.
+Keys and rows are *plain rows* (docs/formats/protocol.md): a NULL bit per column, then every value of fixed width as in
+Arrow (a boolean in a byte; for a text or binary value its length, u32), then the bytes of the values of variable
+length. All in the order of the columns, little-endian, without gaps.
 
-The kernel keeps the interpreter's lock: it takes a microsecond, and to have the lock back may take a thousand times as
-long beside busy threads.
+The kernel keeps the interpreter's lock: it takes a microsecond, and getting the lock back may take a thousand times as
+long when other threads are busy.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from strom.kv.rows.row_places import locate
 MISSING, MALFORMED, UNCHECKED, CORRUPT, NOWHERE = -1, -2, -3, -4, -5
 NO_ROOM: Final = -16
 ROOM_MIN: Final = 64
-"""Bytes of room that there must be: what has to be checked is named there."""
+"""The smallest buffer allowed: it also returns the source to check."""
 
 
 @kernel()
 def _width(form: Any, width: Any) -> Any:
-    """Bytes that a value takes in the part of fixed width."""
+    """Bytes of a value in the fixed-width part."""
     if form == FIXED:
         return width
     return 4 if form == VAR else 1
@@ -67,10 +67,10 @@ def _width(form: Any, width: Any) -> Any:
 
 @kernel()
 def _open(key: Any, size: Any, spec: Any, addresses: Any) -> bool:
-    """Show the values of a plain row as columns of one row; False when it is none, or holds a NULL.
+    """Present the values of a plain row as columns of one row; False when it is malformed or has a NULL.
 
-    The fourth number of a column of variable length holds its two offsets. They lie in the array that leads to them,
-    because memory is given back as soon as no line to come names its array.
+    The fourth number of a column of variable length holds its two offsets. They are in the array that points to them,
+    because Numba frees an array after the last line that names it.
     """
     count = spec.shape[1]
     marks = (count + 7) >> 3
@@ -159,10 +159,10 @@ def find_row(
     files: Any, tail_start: int, tail_source: int, tail_block: int, first_chunk: int, chunks: Any,
     rows: Any, whole: Any, sound: Any, addresses: Any, spec: Any, out: int, room: int,
 ) -> Any:  # fmt: skip
-    """Write the row that a key has below an offset; its size, or why there is none.
+    """Write the row that a key has below an offset. Returns its size, or why there is none.
 
-    Where the row, or one that may have the key, lies in a source whose columns have to be checked first, that source's
-    number is written. ``key_spec`` and ``spec`` are as ``Selection.spec``, of the key and of the columns wanted.
+    If columns of a source must be checked first (the row's, or those of a row that may have the key), writes the number
+    of that source. ``key_spec`` and ``spec`` are ``Selection.spec`` of the key and of the requested columns.
     """
     count = key_spec.shape[1]
     asked = np.empty((1, count, 4), np.int64)

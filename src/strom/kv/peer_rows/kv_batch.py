@@ -2,8 +2,8 @@
 
 Format: ``kv_batch_header``.
 
-Promise: whatever the bytes, :func:`parse` gives positions that lie within them, or raises. Nothing is allocated before
-the count is known to fit the bytes that are there.
+Promise: for any bytes, :func:`parse` gives positions that lie within them, or raises. Nothing is allocated before the
+record count is known to fit the bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strom.record.checksum import crc32c
 from strom.runtime.files import Bytes as Raw
 
 RECORD_SIZE_MIN: Final = 5
-"""A length and a key length: what the smallest record takes."""
+"""The smallest record: a length and a key length."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def parse(view: Raw) -> KvBatch:
 
 @kernel(int64(ro(uint8), int64, rw(int64), rw(int64), rw(int64)))
 def _walk(data: Bytes, position: Any, key_starts: Ints, key_ends: Ints, value_ends: Ints) -> Any:
-    """Find every record; the number of the first that is wrong (the count when bytes are left over), or -1."""
+    """Find every record; returns the number of the first bad one (the count if bytes are left over), or -1."""
     end = len(data)
     for i in range(len(key_starts)):
         if end - position < RECORD_SIZE_MIN:
@@ -76,7 +76,7 @@ def _walk(data: Bytes, position: Any, key_starts: Ints, key_ends: Ints, value_en
         )
         size |= np.int64(data[position + 3]) << 24
         position += 4
-        if size < 1 or size > end - position:  # a negative length has bit 31 set, and is too large too
+        if size < 1 or size > end - position:  # a negative length has bit 31 set, so it is too large as well
             return i
         stop = position + size
         key = np.int64(0)

@@ -1,7 +1,7 @@
 """Arrays, maps and rows inside compacted rows, as Arrow. Rows go column by column, arrays and maps value by value.
 
-How they lie: ``nested_form``. Hostile bytes: the elements of an array cannot be longer together than the array, so data
-never grows on reading.
+The format is in ``nested_form``. Against hostile bytes: the elements of an array cannot be longer together than the
+array, so reading never inflates data.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DecodeRows = Callable[[pa.Schema, Bytes, Ints, Ints], pa.RecordBatch]
 def decode_nested(
     kind: pa.DataType, data: Bytes, starts: Ints, ends: Ints, decode_rows: DecodeRows
 ) -> pa.Array:
-    """One value per stretch of ``data``; the stretches lie within it. ``decode_rows`` reads the rows among them."""
+    """One value per span of ``data``; the spans lie within it. ``decode_rows`` reads rows inside nested values."""
     whole = data.data
     parts = [whole[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     try:
@@ -63,7 +63,7 @@ def _decode(kind: pa.DataType, parts: list[Raw], decode_rows: DecodeRows) -> pa.
 
 
 def spread(found: pa.Array, valid: npt.NDArray[np.bool_]) -> pa.Array:
-    """The values found where ``valid``, NULL elsewhere. Below a NULL row its NOT NULL fields are not NULL."""
+    """The found values where ``valid``, NULL elsewhere. In a NULL row, NOT NULL fields still get a value."""
     kind = found.type
     if not pa.types.is_struct(kind):
         return found.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
@@ -74,7 +74,7 @@ def spread(found: pa.Array, valid: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def _blank(kind: pa.DataType) -> Any:
-    """A value that is not NULL, of no meaning."""
+    """A filler value that is not NULL."""
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         return {field.name: None if field.nullable else _blank(field.type) for field in fields}
@@ -107,7 +107,7 @@ def _maps(kind: pa.DataType, parts: list[Raw], decode_rows: DecodeRows) -> pa.Ar
     key_elements, key_counts = _elements(kind.key_type, False, keys, decode_rows)
     value_elements, value_counts = _elements(kind.item_type, kind.item_field.nullable, values, decode_rows)
     if key_counts != value_counts:
-        raise IndexError("a map has another number of keys than of values")
+        raise IndexError("a map has different numbers of keys and values")
     return pa.MapArray.from_arrays(_offsets(key_counts), key_elements, value_elements, type=kind)
 
 
@@ -125,7 +125,7 @@ def _offsets(counts: list[int]) -> pa.Array:
 def _elements(
     kind: pa.DataType, nullable: bool, parts: list[Raw], decode_rows: DecodeRows
 ) -> tuple[pa.Array, list[int]]:
-    """All elements of all arrays one after the other, and how many each array has."""
+    """All elements of all arrays in sequence, and the number of elements in each."""
     counts: list[int] = []
     values: list[Any] = []
     for part in parts:
@@ -134,7 +134,7 @@ def _elements(
         counts.append(len(values) - before)
     missing = [position for position, value in enumerate(values) if value is None]
     if missing and not nullable:
-        raise ValueError("NULL stands where it cannot")
+        raise ValueError("an element that cannot be NULL is NULL")
     if is_nested(kind):
         found = _decode(kind, [value for value in values if value is not None], decode_rows)
         valid = np.array([value is not None for value in values], bool)
@@ -234,7 +234,7 @@ def _bytes(part: Raw, at: int) -> Raw:
         return _referred(part, at)
     size = mark & 0x7F
     if size > INLINE_MAX:
-        raise IndexError("a value in place has at most 7 bytes")
+        raise IndexError("an inline value has at most 7 bytes")
     return part[at : at + size]
 
 

@@ -1,4 +1,4 @@
-"""Arrays, maps and rows as they lie inside compacted rows (``nested_form``). Value by value."""
+"""Encodes arrays, maps and rows inside compacted rows (``nested_form``), value by value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EncodeRows = Callable[[pa.RecordBatch], tuple[Bytes, Ints]]
 
 
 def encode_nested(array: pa.Array, encode_rows: EncodeRows) -> pa.Array:
-    """A binary array: each value as bytes, NULL where the value is NULL. ``encode_rows`` writes the rows among them."""
+    """A binary array: each value as bytes, NULL where the value is NULL. ``encode_rows`` writes rows inside them."""
     return pa.array(_values(array, encode_rows), pa.binary())
 
 
@@ -69,7 +69,7 @@ def _map(keys: bytes, items: bytes) -> bytes:
 
 
 class _Elements:
-    """The elements of all arrays of a column: any run of them becomes an array."""
+    """The elements of all arrays of a column; any run of them can be encoded as an array."""
 
     def __init__(self, values: pa.Array, encode_rows: EncodeRows) -> None:
         kind = values.type
@@ -110,7 +110,7 @@ class _Elements:
 
 
 def _plain(values: pa.Array) -> list[Any]:
-    """Scalars as Python has them: text as bytes, dates, times and timestamps as whole numbers."""
+    """Scalars as Python values: text as bytes; dates, times and timestamps as integers."""
     kind = values.type
     if pa.types.is_string(kind):
         return list(values.cast(pa.binary()).to_pylist())

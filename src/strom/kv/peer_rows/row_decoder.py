@@ -1,12 +1,11 @@
 """The peer's compacted rows and keys, as Arrow.
 
 A row starts with null bits (1 = NULL, lowest first) unless it is a key; then come the values that are not NULL, in
-the order of the columns (``row_form``). Nothing may follow.
+column order (``row_form``). Nothing may follow.
 
-Promise: whatever the bytes, the result is a valid batch or the error is :class:`MalformedBatch` (or
-:class:`SchemaMismatch`, when a column that is NOT NULL is NULL; or :class:`RecordTooLarge`, when small rows of many
-NULLs would become a batch of more than ``BYTES_MAX``). Text is checked to be
-UTF-8, decimals to have no more digits than their type.
+Promise: for any bytes, the result is a valid batch or the error is :class:`MalformedBatch` (or :class:`SchemaMismatch`
+when a NOT NULL column is NULL; or :class:`RecordTooLarge` when small rows of many NULLs would become a batch of more
+than ``BYTES_MAX``). Text is checked to be UTF-8, decimals to have no more digits than their type.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ class _Column(NamedTuple):
     bits: bool
     width: int
     span: int
-    """Which of the columns of text, bytes and nested values; -1 for others."""
+    """The number among columns of text, bytes and nested values; -1 for others."""
     nested: bool
     text: bool
 
 
 class RowDecoder:
-    """Rows of one schema. ``required`` are the columns that cannot be NULL: by default those the schema says."""
+    """Rows of one schema. ``required``: the columns that cannot be NULL, by default those that are NOT NULL."""
 
     def __init__(
         self, schema: pa.Schema, required: Sequence[int] | None = None, *, null_bits: bool = True
@@ -106,7 +105,7 @@ class RowDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _layout(self, rows: int) -> tuple[Ints, Ints, int]:
-        """Where in the block each column's validity and values go, and how long it is: first all validity bits."""
+        """Where each column's validity and values go in the block (validity first), and the block's size."""
         last, bits, values, size = self._last_layout
         if last == rows:
             return bits, values, size
@@ -160,7 +159,7 @@ class RowDecoder:
         return arrays
 
     def _refuse_null(self, data: Bytes, start: int, row: int, column: int) -> None:
-        """The bytes are well, but the writer left out what the table demands: it is told so."""
+        """Raise if the bytes are well formed but leave out a value that the table requires."""
         if self._null_bits and int(data[start + (column >> 3)]) >> (column & 7) & 1:
             name = self.schema.field(column).name
             raise SchemaMismatch(

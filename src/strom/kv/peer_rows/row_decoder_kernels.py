@@ -1,7 +1,7 @@
-"""The loops of the row decoder: one pass that reads every value of every row, one that copies text and bytes.
+"""The loops of the row decoder: one pass reads every value of every row, another copies text and bytes.
 
-Memory is reached by address. Where values go is our own plan (``row_decoder``); of the data every byte that is read is
-checked to lie within its row first.
+Memory is accessed by address. ``row_decoder`` plans where values go; every byte read is first checked to lie within its
+row.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from strom.kv.peer_rows.row_form import (
 )
 
 COLUMN_BITS: Final = 16
-"""A place of trouble is ``row << 16 | column``; column 0xffff stands for the row as a whole."""
+"""The place of an error is ``row << 16 | column``; column 0xffff stands for the whole row."""
 WHOLE_ROW: Final = 0xFFFF
 OFFSET_MAX: Final = 2**31 - 1
 _NANOS_MAX: Final = 999_999
 _WRONG: Final = 0
-"""No address: what a reader returns instead of the address after the value."""
+"""Not an address: what a reader returns on bad bytes, instead of the address after the value."""
 _LONG_MAX: Final = 2**63 - 1
 
 Number = Any
@@ -110,7 +110,7 @@ def _bigint(at: Number, end: Number) -> Number:
 
 @kernel()
 def _fits(low: Number, high: Number, digits: Number, tens: Any) -> Number:
-    """Whether a number of 128 bits has at most so many digits: its magnitude is below ten to the power of them."""
+    """Whether a number of 128 bits has at most ``digits`` digits."""
     low_bits, high_bits = np.uint64(low), np.uint64(high)
     if high < 0:
         low_bits = ~low_bits + np.uint64(1)
@@ -153,7 +153,9 @@ def _timestamp(at: Number, end: Number, op: Number, number: Number) -> Number:
     if nanos < 0 or nanos > _NANOS_MAX or value > largest or value < -largest - 1:
         return value, int64(_WRONG)
     ticks = value * number + nanos * number // 1_000_000
-    if (ticks < 0) != (value < 0):  # the last millisecond on either side is there only in part
+    if (ticks < 0) != (
+        value < 0
+    ):  # overflow: 64 bits hold only a part of the last millisecond on either side
         return value, int64(_WRONG)
     return ticks, at
 
@@ -178,7 +180,7 @@ def _decimal(at: Number, end: Number, op: Number, digits: Number, tens: Any, out
 
 @kernel()
 def _as_it_is(at: Number, end: Number, op: Number, values: Number, i: Number) -> Number:
-    """Values whose bytes are Arrow's bytes."""
+    """Read a value whose bytes are the same in Arrow."""
     width = int64(1) if op <= BYTE else int64(2) if op == SHORT else int64(4) if op == WORD else int64(8)
     if end - at < width:
         return int64(_WRONG)
@@ -200,7 +202,7 @@ def _as_it_is(at: Number, end: Number, op: Number, values: Number, i: Number) ->
 def _value(
     at: Number, end: Number, op: Number, number: Number, values: Number, i: Number, tens: Any
 ) -> Number:
-    """Read one value that is no text; the address after it, or _WRONG."""
+    """Read one value that is not text; returns the address after it, or _WRONG."""
     if op <= LONG:
         return _as_it_is(at, end, op, values, i)
     if op >= DECIMAL:
@@ -237,10 +239,11 @@ def read_rows(
     spans: npt.NDArray[np.int64],
     sums: npt.NDArray[np.int64],
 ) -> Number:
-    """Read all rows of the ``size`` bytes at ``base``; the place of the first trouble, or -1.
+    """Read all rows of the ``size`` bytes at ``base``; returns the place of the first error, or -1.
 
     ``columns[c]`` = operation, number, address of the validity bits, address of the values, row of ``spans``. Validity
-    comes in all set. ``sums[c]`` becomes (nulls, bytes of text); ``spans`` where in the data each text starts.
+    bits must be set. Fills ``sums[c]`` with (nulls, bytes of text) and ``spans`` with where each text starts in the
+    data.
     """
     count = len(columns)
     head = (count + 7) >> 3 if null_bits else 0
@@ -313,7 +316,7 @@ _HIGH_BITS = 0x8080808080808080
 
 @kernel(int64(int64, ro(int64), ro(int32), rw(uint8), boolean))
 def copy_spans(base: Number, starts: Ints, offsets: npt.NDArray[np.int32], out: Bytes, text: bool) -> Number:
-    """Copy what :func:`read_rows` found to its place; the row of the first value that is no text, or -1."""
+    """Copy the spans that :func:`read_rows` found; returns the row of the first value that is not text, or -1."""
     high, target = uint64(0), int64(out.ctypes.data)
     for i in range(len(starts)):
         place, source = target + int64(offsets[i]), base + starts[i]

@@ -1,6 +1,6 @@
 """Arrow batches as the peer's compacted rows: what Lookup, PrefixLookup and LimitScan answer.
 
-The form is the one ``row_decoder`` reads. The numbers are the canonical ones, so that equal rows are equal bytes.
+The form is the one ``row_decoder`` reads. Numbers are canonical, so that equal rows are equal bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_PREFIX: Final = -1
 _LONGEST: Final = {
     INT: 5, TIME32: 5, TIME64: 5, BIGINT: 10, DECIMAL: 10, MILLIS: 10, NANOS: 15, WIDE_DECIMAL: 17, SPAN: 5,
 }  # fmt: skip
-"""Bytes a value can take at most (of text: its length); others take the width of their Arrow buffer, BOOL one."""
+"""The most bytes a value can take (for text: its length field); others take their Arrow width, BOOL one byte."""
 
 
 class EncodedRows(NamedTuple):
@@ -60,7 +60,7 @@ class RowEncoder:
     def encode(self, batch: pa.RecordBatch, *, schema_id: int | None = None) -> EncodedRows:
         """All rows, each after its schema id in two bytes when one is given."""
         if not batch.schema.equals(self.schema):
-            raise SchemaMismatch(f"rows of {batch.schema} are none of {self.schema}")
+            raise SchemaMismatch(f"rows have the schema {batch.schema}, not {self.schema}")
         rows = batch.num_rows
         columns = np.zeros((len(self._forms), 6), np.int64)
         size = rows * self._row_max
@@ -70,7 +70,7 @@ class RowEncoder:
             if form.op == SPAN and is_nested(array.type):
                 array = encode_nested(array, _encode_rows)
             buffers = array.buffers()
-            keep.append(buffers)  # their addresses are all the loop knows
+            keep.append(buffers)  # the kernel only has their addresses
             validity = buffers[0].address if buffers[0] is not None and array.null_count else 0
             columns[number] = (form.op, form.number, validity, _address(buffers[1]), 0, array.offset)
             if form.op == SPAN and rows:

@@ -1,4 +1,4 @@
-"""The loop of the row encoder: one pass over the rows, each column reached by the addresses of its buffers."""
+"""The loop of the row encoder: one pass over the rows, which accesses columns by the addresses of their buffers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _byte_of(low: Number, high: Number, k: Number) -> Number:
 
 @kernel()
 def _put_wide_decimal(out: Bytes, at: Number, low: Number, high: Number) -> Number:
-    """Length and big-endian bytes, without leading ones that only repeat the sign."""
+    """Length and big-endian bytes, without leading bytes that only repeat the sign."""
     size = 16
     fill = 0xFF if high < 0 else 0
     while size > 1 and _byte_of(low, high, size - 1) == fill:
@@ -108,7 +108,7 @@ def _put_timestamp(out: Bytes, at: Number, ticks: Number, op: Number, number: Nu
 def _put(
     out: Bytes, at: Number, op: Number, number: Number, values: Number, text: Number, i: Number
 ) -> Number:
-    """Write value ``i`` of a column; the position after it."""
+    """Write value ``i`` of a column; returns the position after it."""
     if op == INT:
         return _put_int(out, at, np.int64(load_i32(values + 4 * i)))
     if op == BIGINT:
@@ -145,10 +145,10 @@ def _put(
 def write_rows(
     columns: npt.NDArray[np.int64], rows: Number, head: Number, prefix: Number, out: Bytes, starts: Ints
 ) -> Number:
-    """Write every row; where the last ends, or NULL_IN_KEY.
+    """Write every row; returns where the last one ends, or NULL_IN_KEY.
 
     ``columns[c]`` = operation, number, address of the validity bits or 0, of the values, of the text, first element.
-    ``head`` bytes of null bits start a row; a ``prefix`` that is not negative stands before it in two bytes.
+    A row starts with ``head`` bytes of null bits; a ``prefix`` that is not negative precedes it in two bytes.
     """
     at = 0
     for i in range(rows):

@@ -1,4 +1,4 @@
-"""How a column's values lie in the peer's compacted rows: an operation with its numbers, per column.
+"""How the peer's compacted rows encode a column's values: an operation and a number per column.
 
     BOOLEAN TINYINT SMALLINT FLOAT DOUBLE    fixed bytes, little-endian
     INT DATE, BIGINT                         unsigned LEB128 of the 32- or 64-bit pattern (not zigzag)
@@ -31,15 +31,15 @@ BIGINT: Final = 6
 TIME32: Final = 7
 TIME64: Final = 8
 MILLIS: Final = 9
-"""A timestamp of which milliseconds are all that is sent."""
+"""A timestamp sent as milliseconds only."""
 NANOS: Final = 10
 """A timestamp with nanoseconds of the millisecond."""
 DECIMAL: Final = 11
 WIDE_DECIMAL: Final = 12
 SPAN: Final = 13
-"""A length and so many bytes: text, bytes, nested values."""
+"""A length and that many bytes: text, bytes, nested values."""
 FIXED: Final = 14
-"""The same for BINARY(n): the length must be n."""
+"""Like SPAN, for BINARY(n): the length must be n."""
 
 WIDTHS: Final = {
     BOOL: 0, BYTE: 1, SHORT: 2, WORD: 4, LONG: 8, INT: 4, BIGINT: 8, TIME32: 4, TIME64: 8, MILLIS: 8, NANOS: 8,

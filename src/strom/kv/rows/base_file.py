@@ -2,11 +2,11 @@
 
 Invariants
     1. It holds rows of offsets in [start, end), ascending, each at most once; blocks of at most 64 Ki rows.
-    2. Header, footer, offsets and tombstone flags are checked when it is opened; each buffer of a column at its first
-       read since then. A byte that changed on the disk is ChecksumMismatch, never a wrong row.
-       What is checked is read by a system call, not through the map: a disk that cannot give it is an OSError here,
-       where touching the map would end the process. It is in the page cache then, where the map finds it.
-    3. Columns are known by id: what a newer schema added is absent here and reads as NULL.
+    2. Header, footer, offsets and tombstone flags are checked when it is opened, each buffer of a column when it is
+       first read. A byte that changed on the disk raises ChecksumMismatch, never gives a wrong row.
+       Checked bytes are read by a system call, not through the map: a failing disk is an OSError here, whereas touching
+       the map would end the process. Afterwards they are in the page cache, where the map finds them.
+    3. Columns are identified by id: a column added by a newer schema is absent here and reads as NULL.
 
 Format: docs/formats/base_file.md.
 """
@@ -62,7 +62,7 @@ class BaseFile:
 
     @classmethod
     def open(cls, files: Files, path: str) -> BaseFile:
-        """Map it, and check all but the columns. ChecksumMismatch when it is not what was written."""
+        """Map it, and check everything but the columns. ChecksumMismatch when it is not what was written."""
         return cls(path, files.map(path), files.open(path))
 
     def _damaged(self, reason: str) -> ChecksumMismatch:
@@ -71,7 +71,7 @@ class BaseFile:
     # --- Opening
 
     def _open_frame(self) -> memoryview:
-        """Header and trailer; the footer's bytes."""
+        """Check header and trailer; returns the footer's bytes."""
         if self.bytes < at.HEADER.size + at.TRAILER.size:
             raise self._damaged("it is too short")
         header = self._read(0, at.HEADER.size)
@@ -116,7 +116,7 @@ class BaseFile:
         self._sound = np.zeros((self.blocks, columns), np.uint8)
 
     def _open_index(self) -> None:
-        """The places of all buffers, the offsets and the tombstones: checked now."""
+        """Check the places of all buffers, the offsets and the tombstones."""
         for place in self._places:
             if place.length and not at.HEADER.size <= place.position <= self._body_end - place.length:
                 raise ValueError("buffer")
@@ -161,7 +161,7 @@ class BaseFile:
         return int(self.block_rows[block + 1] - self.block_rows[block])
 
     def first_offset(self, block: int) -> int:
-        """Of a block; of the block behind the last, the end."""
+        """The first offset of a block; for the block number after the last, the end."""
         return self._first_offsets[block] if block < self.blocks else self.end
 
     def offsets(self, block: int) -> Int64s:
@@ -174,7 +174,7 @@ class BaseFile:
         return found
 
     def tombstones(self, block: int) -> Bools:
-        """Which rows of a block tell that a key was deleted."""
+        """Which rows of a block are tombstones."""
         bits = np.unpackbits(self._tombstones[block], count=self.rows_of(block), bitorder="little")
         return bits.view(np.bool_)
 
@@ -216,7 +216,7 @@ class BaseFile:
         return [base + place.position if place.length else 0 for place in self._places[first : first + 3]]
 
     def check(self, block: int, position: int) -> None:
-        """Raise ChecksumMismatch unless this column of this block is what was written. Once checked, for ever."""
+        """Raise ChecksumMismatch unless this column of this block is what was written. Checked only once."""
         if self._sound[block, position]:
             return
         first = self._buffer_of(block) + 1 + at.COLUMN_BUFFERS * position
@@ -231,7 +231,7 @@ class BaseFile:
         self._sound[block, position] = 1
 
     def read_message(self, block: int, position: int) -> pa.Array:
-        """A nested column of a block, which lies there as an Arrow message."""
+        """A nested column of a block, which is stored as an Arrow message."""
         self.check(block, position)
         place = self._places[self._buffer_of(block) + 2 + at.COLUMN_BUFFERS * position]
         message = self._buffer.slice(place.position, place.length)
@@ -239,7 +239,7 @@ class BaseFile:
 
 
 class _MessageColumn:
-    """A nested column of a block, opened when first asked for."""
+    """A nested column of a block, opened at its first use."""
 
     __slots__ = ("_block", "_file", "_pieces", "_position")
 

@@ -15,7 +15,7 @@ BLOCK_ROWS: Final = 1 << 16
 #: A block is closed early rather than let one column hold more variable data than this.
 BLOCK_DATA_BYTES: Final = 1 << 30
 RANK_BITS: Final = 512
-#: Offsets as one bit each of [start_offset, end_offset), or, where that would be larger, as one integer for each row.
+#: Offsets as one bit each of [start_offset, end_offset) or, where that would be larger, as one integer per row.
 DENSE: Final = 0
 SPARSE: Final = 1
 #: Buffers of a column in a block: validity, values, data.

@@ -1,6 +1,6 @@
 """Writing a base file: block after block, then the footer, then one sync.
 
-Nothing names the file before ``finish`` returned, so a crash in between leaves bytes that mean nothing.
+Nothing names the file before ``finish`` returns, so a crash before then leaves bytes that mean nothing.
 Format: docs/formats/base_file.md.
 """
 
@@ -20,7 +20,7 @@ from strom.runtime.files import Bytes, Files
 
 
 class BufferPlace(NamedTuple):
-    """Where a buffer lies, and its checksum. A length of 0: there is none."""
+    """Where a buffer lies, and its checksum. A length of 0 means no buffer."""
 
     position: int
     length: int
@@ -62,7 +62,7 @@ class BaseFileWriter:
         self._file.append([head])
 
     def append(self, batch: pa.RecordBatch, offsets: Int64s, tombstone: Bools) -> None:
-        """One block: its rows ascend by offset, and lie behind those written before."""
+        """Write one block: its rows ascend by offset, and come after those written before."""
         assert 0 < batch.num_rows <= at.BLOCK_ROWS
         assert batch.num_rows == len(offsets) == len(tombstone)
         pieces: list[Bytes] = []
@@ -87,7 +87,7 @@ class BaseFileWriter:
         self._rows += batch.num_rows
 
     def _place(self, buffer: pa.Buffer | memoryview, pieces: list[Bytes]) -> BufferPlace:
-        """Note a buffer to be written next, aligned."""
+        """Add a buffer to the pieces to write, aligned."""
         view = memoryview(buffer).cast("B") if len(memoryview(buffer)) else memoryview(b"")
         if not len(view):
             return NO_BUFFER

@@ -18,7 +18,7 @@ NO_OFFSETS: Int64s = np.empty(0, np.int64)
 
 
 class Block:
-    """Some stored rows, ascending by offset. All but live bits is worked out when somebody asks."""
+    """Some stored rows, ascending by offset. Everything but the live bits is computed on demand."""
 
     __slots__ = ("_held", "_last", "_offsets", "directory", "end", "first", "live", "number", "selection")
 
@@ -36,28 +36,28 @@ class Block:
         self._held = held
         self.first, self._last, self._offsets = run
         self.live = live
-        """As of the moment the block was taken."""
+        """As of when the block was taken."""
         self.end = end
-        """Where to go on: no row lies between the last one and here."""
+        """Where to continue: no row lies between the last one and here."""
         self.directory, self.number = directory, number
-        """Where it is found: the rows from ``first`` on of this source."""
+        """The block is the rows from ``first`` on of this source."""
         self.selection = selection
-        """The columns asked for, which were checked."""
+        """The requested columns, which were checked."""
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The columns asked for, without a copy."""
+        """The requested columns, without a copy."""
         batch = batch_of(self.directory.sources[self.number], self._last, self.selection)
         return batch.slice(self.first) if self.first else batch
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         return self._last - self.first
 
     @property
     def offsets(self) -> Int64s:
-        """Of each row."""
+        """The offset of each row."""
         if self._offsets is None:
             assert isinstance(self._held, FileBlock)
             self._offsets = self._held.file.offsets(self._held.block)
@@ -65,17 +65,17 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Bytes of the columns asked for, dead rows included."""
+        """Bytes of the requested columns, dead rows included."""
         width = self.selection.width
         return int(self.batch.nbytes) if width is None else width * self.rows
 
     def rows_within(self, size: int) -> int:
-        """How many of the first rows have no more bytes than this."""
+        """The number of leading rows that fit into this many bytes."""
         batch = self.batch
         return bisect_right(range(1, self.rows + 1), size, key=lambda count: batch.slice(0, count).nbytes)
 
     def head(self, rows: int) -> Block:
-        """The first rows of it."""
+        """The first rows of the block."""
         if rows == self.rows:
             return self
         offsets = self.offsets
@@ -91,7 +91,7 @@ class Block:
 
     @property
     def tombstone(self) -> Bools:
-        """Which rows tell that a key was deleted."""
+        """Which rows are tombstones."""
         return tombstones_of(self._held, self.first, self._last)
 
 
@@ -113,7 +113,7 @@ class Run(NamedTuple):
     first: int
     last: int
     offsets: Int64s | None
-    """None for all rows of a block of a file, which knows them."""
+    """None for all rows of a file's block, which knows them."""
 
 
 def run_of(held: Held, start: int, until: int) -> Run:
@@ -133,7 +133,7 @@ def run_of(held: Held, start: int, until: int) -> Run:
 
 
 def end_of(held: Held, run: Run, until: int) -> int:
-    """Where the next rows may be, after all of a block's below ``until``."""
+    """Where the next rows may be, after a block's rows below ``until``."""
     if isinstance(held, FileBlock):
         return min(until, held.file.first_offset(held.block + 1))
     assert run.offsets is not None
@@ -149,14 +149,14 @@ def offsets_of(held: Held, start: int, until: int) -> tuple[int, Int64s]:
 
 
 def tombstones_of(held: Held, first: int, last: int) -> Bools:
-    """Which of these rows tell that a key was deleted."""
+    """Which of these rows are tombstones."""
     if isinstance(held, FileBlock):
         return held.file.tombstones(held.block)[first:last]
     return held.tombstones[first:last].copy()
 
 
 def batch_of(source: ColumnSource, rows: int, selection: Selection) -> pa.RecordBatch:
-    """The first rows of a source that was checked, where they lie."""
+    """The first rows of a checked source, in place."""
     arrays = []
     for column, kind in zip(selection.positions, selection.kinds, strict=True):
         nested = source.nested.get(column)
@@ -191,7 +191,6 @@ def _array(source: ColumnSource, column: int, rows: int, kind: ColumnKind) -> pa
 
 
 def _bitmap(address: int, rows: int, source: ColumnSource) -> pa.Buffer:
-    """Bits, where they lie. A last octet that later rows share is copied with the others: it may change while it is
-    sent, behind the checksum."""
+    """Bits in place, or a copy if later rows share the last octet: it might change after the checksum was taken."""
     found = pa.foreign_buffer(address, (rows + 7) >> 3, source)
     return pa.py_buffer(found.to_pybytes()) if rows & 7 else found

@@ -1,8 +1,8 @@
-"""Building a base file from blocks that are there: the needed rows of the tail, or of several files.
+"""Building a base file from existing blocks: the needed rows of the tail, or of several files.
 
-Runs in any thread on an immutable directory, a block at a time; writers go on meanwhile. What they make live or dead is
-not in the file: live bits are taken over when it is written, by the masks kept here, and what changes from then until
-the file is adopted (``Rows.adopt_*``) stands in a journal.
+Runs in any thread on an immutable directory, one block at a time, while writers go on. Live bits are not in the file:
+they are taken over once it is written, by the masks kept here, and a journal records the changes from then until the
+file is adopted (``Rows.adopt_*``).
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ class CarriedRows(NamedTuple):
 class NewFile(NamedTuple):
     """A base file that is written and synced but not yet read from.
 
-    It keeps alive what it was made of: whoever drops it gives the memory back, not who adopts it under a lock.
+    It keeps its origin alive, so that freeing that memory happens when it is dropped, not when it is adopted under a
+    lock.
     """
 
     file: BaseFile
     part: FilePart
     live: int
-    """Rows that are live, but for what the journal says."""
+    """Rows that are live, apart from the changes in the journal."""
     journal: Journal
     origin: Directory
 
@@ -102,7 +103,7 @@ def build(
     end: int,
     data_max: int = BLOCK_DATA_BYTES,
 ) -> tuple[BaseFile, list[CarriedRows]]:
-    """Write the needed rows of these sources (numbers and what is known of them) with offsets in [start, end)."""
+    """Write the needed rows of these sources (by number, with their blocks) with offsets in [start, end)."""
     writer = BaseFileWriter(
         files,
         path,
@@ -133,14 +134,14 @@ def build(
 def append_rows(
     writer: BaseFileWriter, directory: Directory, offsets: Int64s, data_max: int = BLOCK_DATA_BYTES
 ) -> None:
-    """Write all rows of a directory's only source, live ones with these offsets, in as many blocks as they take."""
+    """Write all rows of a directory's only source, as live rows with these offsets, in as many blocks as they take."""
     filling = _Filling(writer, directory, data_max)
     filling.add(0, np.arange(len(offsets), dtype=np.int32), offsets, np.zeros(len(offsets), np.bool_))
     filling.flush()
 
 
 def taken_over(bits: Sequence[Octets], kept: Sequence[CarriedRows], file: BaseFile) -> list[Octets]:
-    """The live bits of a new file's blocks, from those of the rows it was made of, as they are now."""
+    """The live bits of a new file's blocks, from the current bits of the rows it was made of."""
     parts = [
         live_of(one, some.first, some.first + len(some.mask))[some.mask]
         for one, some in zip(bits, kept, strict=False)

@@ -1,7 +1,6 @@
-"""A base file as one schema sees it: its blocks, where they are found, their live bits. Made once, used by directories.
+"""A base file as one schema sees it: its blocks, where they lie, and their live bits. Made once, used by directories.
 
-Adopting a file must not take longer the larger it is, so all of this is put together before, by the thread that wrote
-it.
+Adopting a file must not take longer for larger files, so the thread that wrote it prepares all of this.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Live bits: one for each stored row, set when it is its key's newest image.
 
-Derived, never stored. The bits of a source lie in one array for as long as the source is used, and change in place: a
-reader in another thread may see a change made after its snapshot, and accounts for it by the series. Behind the bits
-stands how many are set, so that nobody ever has to count them while somebody waits.
+Derived, never stored. The bits of a source stay in one array as long as the source is used, and change in place: a
+reader in another thread may see a change made after its snapshot, and corrects for it by the series. The number of set
+bits follows the bits, so that they never have to be counted while someone waits.
 
-A :class:`Journal` holds the changes made while the bits of a new base file are being put together. A change is made
-first and written down afterwards. So whoever begins a journal and then copies bits has, in one or the other, every
-change: no lock is needed. Applying a change twice does nothing.
+A :class:`Journal` holds the changes made while the bits of a new base file are being prepared. A change is made first
+and recorded afterwards. So starting a journal and then copying the bits catches every change in one or the other,
+without a lock. Applying a change twice does no harm.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COUNT_BYTES = 8
 
 
 class Journal:
-    """Changes of live bits since it was begun, in their order."""
+    """Changes of live bits since it was started, in order."""
 
     __slots__ = ("__weakref__", "changes")
 
@@ -45,12 +45,12 @@ class Journal:
 
 
 def new_bits() -> Octets:
-    """The bits of a block, all dead, and their number."""
+    """The bits of a block, all dead, and their count."""
     return np.zeros(BITS_BYTES + COUNT_BYTES, np.uint8)
 
 
 def bits_of(live: Bools) -> Octets:
-    """The bits of a block whose first rows are live as told."""
+    """The bits of a block whose first rows have this liveness."""
     bits = new_bits()
     packed = np.packbits(live, bitorder="little")
     bits[: len(packed)] = packed
@@ -67,13 +67,13 @@ def live_of(bits: Octets, first: int, last: int) -> Bools:
 
 
 def count(bits: Octets) -> int:
-    """How many are live."""
+    """The number of live rows."""
     return int(bits[BITS_BYTES:].view(np.int64)[0])
 
 
 @kernel(int64(ro(int64), ro(int32), ro(int32), int64))
 def mark(addresses: Any, source: Any, row: Any, live: int) -> int:
-    """Make rows live (1) or dead (0); return how many were not so already. Source -1 is passed over."""
+    """Make rows live (1) or dead (0); returns how many changed. Source -1 is skipped."""
     changed = 0
     for i in range(len(source)):
         if source[i] < 0:
@@ -102,7 +102,10 @@ def exchange(
     chunks: Any,
     addresses: Any,
 ) -> int:
-    """Rows at some offsets die, others live; how many more are live afterwards. Offsets not held are passed over."""
+    """Make the rows at some offsets dead and others live; returns by how much the number of live rows grew.
+
+    Offsets not held are skipped.
+    """
     room = max(len(dead), len(born))
     source, row = np.empty(room, np.int32), np.empty(room, np.int32)
     locate(
@@ -127,7 +130,7 @@ def mark_newest(
     chunks: Any,
     addresses: Any,
 ) -> int:
-    """Make the rows of all newest images live; how many were not so already."""
+    """Make the rows of all newest images live; returns how many changed."""
     room = 4096
     offsets = np.empty(room, np.int64)
     source, row = np.empty(room, np.int32), np.empty(room, np.int32)

@@ -1,9 +1,8 @@
-"""The live rows of some blocks as one batch: every value is copied once, from where it lies to where it is sent from.
+"""The live rows of some blocks as one batch: every value is copied once, from its block to the buffer it is sent from.
 
-A scan looks at tens of thousands of rows at a time, of which some are dead. Columns of fixed width without NULLs are
-pushed together value by value, without a question asked per row: a dead row's value is written as well, and the next
-one over it. Of other columns the live rows are listed first, and ``gather`` takes them from there.
-Neither needs the interpreter.
+A scan reads tens of thousands of rows at a time, some of them dead. Columns of fixed width without NULLs are compacted
+value by value without a branch: a dead row's value is written too, and the next value overwrites it. For other columns
+the live rows are listed first, and ``gather`` copies them. Neither holds the interpreter.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ from strom.kv.rows.block import Block
 
 
 def gather_live(blocks: Sequence[tuple[Block, Bools]]) -> pa.RecordBatch:
-    """The columns that were asked for of those rows which are marked, in their order.
+    """The requested columns of the marked rows, in order.
 
-    The blocks, one at least, are of one directory, and have no nested columns.
+    The blocks (at least one) are of one directory, without nested columns.
     """
     selection = blocks[0][0].selection
     return _pushed_together(blocks, selection) if _is_plain(blocks, selection) else _listed(blocks, selection)
@@ -62,7 +61,7 @@ def _is_plain(blocks: Sequence[tuple[Block, Bools]], selection: Selection) -> bo
 def _pushed_together(blocks: Sequence[tuple[Block, Bools]], selection: Selection) -> pa.RecordBatch:
     count = sum([int(np.count_nonzero(marked)) for _, marked in blocks])
     widths = selection.widths.tolist()
-    # One value more: that of a dead row at the end is written, too.
+    # Room for one more value: that of a dead row at the end is written too.
     rooms = [-(-(count + 1) * width // ALIGNMENT) * ALIGNMENT for width in widths]
     memory = pa.allocate_buffer(sum(rooms))
     starts = np.cumsum([0, *rooms[:-1]], dtype=np.int64)
@@ -89,9 +88,9 @@ def _listed(blocks: Sequence[tuple[Block, Bools]], selection: Selection) -> pa.R
 
 @kernel(int64(ro(boolean), int64, int64, rw(int32), rw(int32), int64))
 def _list_marked(marked: Any, number: int, first: int, source: Any, row: Any, count: int) -> int:
-    """Write down where the marked rows lie, behind ``count`` others; how many there are then. Needs room for one more.
+    """List where the marked rows lie, after ``count`` others; returns the new count. Needs room for one more.
 
-    Every row is written, and the next one over it where it is not marked: no branch that would be guessed wrong.
+    Every row is written, and overwritten by the next if it is not marked: no branch to mispredict.
     """
     for i in range(len(marked)):
         source[count] = number
@@ -102,7 +101,7 @@ def _list_marked(marked: Any, number: int, first: int, source: Any, row: Any, co
 
 @kernel(int64(ro(int64), ro(int64), ro(boolean), rw(int64)))
 def _push_together(values: Any, widths: Any, marked: Any, targets: Any) -> int:
-    """Copy the marked values of each column to its target, which moves on. One value behind them may be written."""
+    """Copy the marked values of each column to its target, which advances. One value past the end may be written."""
     for j in range(len(values)):
         at, width, to = values[j], widths[j], targets[j]
         if width == 8:
@@ -132,7 +131,7 @@ def _push_together(values: Any, widths: Any, marked: Any, targets: Any) -> int:
 
 @kernel(int64(ro(int64), ro(int64)))
 def _fill_up(starts: Any, ends: Any) -> int:
-    """Zeros: what lies behind a column may leave the process with it."""
+    """Fill with zeros: bytes after a column may leave the process with it."""
     for j in range(len(starts)):
         for at in range(starts[j], ends[j]):
             store_u8(at, uint8(0))

@@ -1,8 +1,8 @@
 """Which base files to merge: a decision over facts, without files.
 
-Two reasons. *Dead rows*: a file of which enough is dead is written again without them; only rows that died before
-the horizon can go, so it waits until the horizon has passed the end the store had when the file was written. *Many
-files*: neighbours of about one size become one, so that their number grows with the logarithm of the table.
+Two reasons. *Dead rows*: a file with enough dead rows is rewritten without them; only rows that died before the horizon
+can go, so it waits until the horizon has passed the end the store had when the file was written. *Many files*:
+neighbours of similar size become one, so that their number grows with the logarithm of the table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from strom.kv.rows.rows import FileFacts
 
 SIZE_RATIO: Final = 4
-"""Neighbours are of about one size when the largest is at most so many times the smallest."""
+"""Neighbours are of similar size when the largest is at most this many times the smallest."""
 
 
 class MergeRange(NamedTuple):

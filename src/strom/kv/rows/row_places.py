@@ -1,7 +1,7 @@
 """Where the row of an offset lies: by rank in base files, by a table in the tail.
 
-A base file knows its offsets as a bitmap with the count of bits before every 512th, or, where rows are few and far
-between, as a sorted list. The tail has a cell for every offset (``positions``).
+A base file has its offsets as a bitmap, with the number of bits before every 512th, or as a sorted list where rows are
+sparse. The tail has a cell for every offset (``tail_positions``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from strom.model.schema import Schema
 START, END, FORM, FIRST, SECOND, ROWS, SOURCE, BLOCK_ROWS, BLOCKS = range(9)
 FILE_FIELDS = 9
 _AHEAD = 12
-"""Offsets whose places are asked for before they are needed."""
+"""How many offsets ahead to prefetch."""
 
 
 class Places(NamedTuple):
@@ -50,7 +50,7 @@ class Places(NamedTuple):
     """Its block's number."""
     positions: PositionsView
     held: tuple[Any, ...]
-    """What else is known of each source: its offsets, tombstones and live bits. Owns the memory behind addresses."""
+    """Each source's offsets, tombstones and live bits. Owns the memory behind the addresses."""
     live: Int64s
     """The address of each source's live bits."""
     schema: Schema
@@ -173,7 +173,7 @@ def locate_near(
     offsets: Any, files: Any, tail_start: int, tail_source: int, tail_block: int, first_chunk: int, chunks: Any,
     source: Any, row: Any,
 ) -> None:  # fmt: skip
-    """The same where most offsets lie near the one before, so that nothing is asked for ahead."""
+    """Like ``locate``, without prefetching: for offsets that mostly lie near the one before."""
     _locate(offsets, 0, files, tail_start, tail_source, tail_block, first_chunk, chunks, source, row)
 
 

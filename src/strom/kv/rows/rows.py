@@ -3,12 +3,12 @@
 Invariants
     1. Every stored record of [C, end) is in the tail; of those below C, the base files hold what was needed when they
        were written. Files do not overlap and ascend by offset.
-    2. ``directory`` is immutable. Who took one may read, in any thread, the rows of the offsets that were known then,
+    2. ``directory`` is immutable. Its holder may read, in any thread, the rows of the offsets known at that time,
        whatever is carried, merged, cut or added meanwhile.
     3. Live bits are those of the newest state, changed in place, and counted as they change.
 
-One hand changes it, under the tablet's lock. ``write_*`` run in any thread, one at a time. ``adopt_*`` take no longer
-the more rows there are: they swap what was put together before, and repeat what became live or dead since (a journal).
+One thread changes it, under the tablet's lock. ``write_*`` run in any thread, one at a time. ``adopt_*`` take the same
+time for any number of rows: they swap in what was prepared, and replay the journal of rows that became live or dead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["BaseFile", "Block", "FileFacts", "Needed", "NewFile", "Rows"]
 
 
 KEPT_BYTES_MAX = 1024 * 1024
-"""Rows of one write that may stay in memory until the next."""
+"""The most bytes of one write that may stay in memory until the next."""
 
 
 class FileFacts(NamedTuple):
@@ -87,7 +87,7 @@ class Rows:
 
     @property
     def directory(self) -> Directory:
-        """An immutable snapshot; take it under the lock, together with the offsets to be read."""
+        """An immutable snapshot; take it under the lock, together with the offsets to read."""
         return self._directory
 
     @property
@@ -97,7 +97,7 @@ class Rows:
 
     @property
     def carried(self) -> int:
-        """C: base files cover what is below."""
+        """C: base files cover everything below."""
         return self._tail.start
 
     @property
@@ -129,7 +129,7 @@ class Rows:
         ]
 
     def describe(self) -> dict[str, object]:
-        """For people."""
+        """Facts for people."""
         return {
             "carried": self.carried,
             "end": self.end,
@@ -152,10 +152,10 @@ class Rows:
         next_offset: int | None = None,
         column_ids: Sequence[int] | None = None,
     ) -> None:
-        """The records of one changelog batch; those with ``stored`` are kept, dead until ``set_live``.
+        """Add one changelog batch; records with ``stored`` are kept, dead until ``set_live``.
 
-        ``next_offset``: for a batch that changes nothing and still takes an offset. ``column_ids``: of the batch's
-        columns, when it was written under an older schema.
+        ``next_offset``: for a batch that changes nothing but takes an offset. ``column_ids``: of the batch's columns,
+        when it was written under an older schema.
         """
         assert batch.num_rows == len(stored) == len(tombstone)
         end = base_offset + batch.num_rows if next_offset is None else next_offset
@@ -178,15 +178,15 @@ class Rows:
         end: int,
         rows: Int32s = NO_ROWS,
     ) -> None:
-        """As ``add``, from a source of the newest schema: record i is its row ``rows[i]``, or row i without them."""
+        """Like ``add``, from a source of the newest schema: record i is its row ``rows[i]``, or row i without them."""
         changed = self._tail.add(source, base_offset, stored, tombstone, end, rows)
         if changed is not None:
             self._renew(changed)
 
     def beside(self, source: ColumnSource) -> Directory:
-        """The newest directory with one more source, its last. For the lane alone, and until it asks again.
+        """The newest directory with one more source at the end. Only for the lane, and valid until its next call.
 
-        It is kept for the next one, unless that would keep large rows: of a write that was refused, or long ago.
+        It is reused by the next call, unless that would keep large rows in memory.
         """
         if _is_large(source.keep):
             self._beside = None
@@ -222,7 +222,7 @@ class Rows:
         return found_at(offsets, _places(directory or self._directory))
 
     def exchange(self, dead: Int64s, born: Int64s) -> None:
-        """Some rows are no longer their keys' newest images, others are."""
+        """Make some rows dead and others live."""
         places = self._places
         first_chunk, chunks, _ = places.positions
         self.live_count += live_bits.exchange(
@@ -235,7 +235,7 @@ class Rows:
             journal.changes.append((born.copy(), 1))
 
     def set_live_newest(self, index: IndexTables) -> None:
-        """At opening, when no row is live yet: the newest images that an index knows are."""
+        """When opening, with no row live yet: make the newest images of an index live."""
         places = self._places
         first_chunk, chunks, _ = places.positions
         self.live_count += live_bits.mark_newest(
@@ -244,11 +244,11 @@ class Rows:
         )  # fmt: skip
 
     def set_live(self, offsets: Int64s) -> None:
-        """These rows are their keys' newest images now."""
+        """Make rows live: they are now their keys' newest images."""
         self._mark(offsets, 1)
 
     def set_dead(self, offsets: Int64s) -> None:
-        """These rows no longer are. Offsets that are not held are passed over."""
+        """Make rows dead. Offsets that are not held are skipped."""
         self._mark(offsets, 0)
 
     def _mark(self, offsets: Int64s, alive: int) -> None:
@@ -330,7 +330,7 @@ class Rows:
         return self._write(path, directory, held, needed, start, end, lambda: [one.live for _, one in held])
 
     def adopt_merge(self, first: int, last: int, new: NewFile) -> tuple[BaseFile, ...]:
-        """In the lane, under the lock. The files that are no longer used: remove them when no manifest names them."""
+        """In the lane, under the lock. Returns the files no longer used, to remove when no manifest names them."""
         gone = self._parts[first:last]
         assert (gone[0].file.start, gone[-1].file.end) == (new.file.start, new.file.end)
         lost = sum(part.live_count for part in gone)
@@ -343,7 +343,7 @@ class Rows:
         return part if part.schema is self.schema else part.seen_by(self.schema, self._layout)
 
     def _adopt(self, parts: Sequence[FilePart], new: NewFile, gone: int) -> None:
-        """``gone``: live rows of what the file replaces. Those it does not hold no longer count."""
+        """Swap in a file. ``gone``: the live rows of what it replaces."""
         source = 0
         for part in self._parts:
             part.directory.learn(self._directory, source)
@@ -358,7 +358,7 @@ class Rows:
     # --- The directory
 
     def _rebuild(self) -> None:
-        """A directory from scratch."""
+        """Make the directory from scratch."""
         self._directory = Directory.joined(self._layout, [part.directory for part in self._parts])
         self._file_held: tuple[Held, ...] = tuple(one for part in self._parts for one in part.held)
         self._file_places = places_of(self._parts, FILE_FIELDS)
@@ -366,7 +366,7 @@ class Rows:
         self._renew(0)
 
     def _renew(self, first: int) -> None:
-        """A directory with new views of the tail's blocks from ``first`` on."""
+        """Make a directory with new views of the tail's blocks from ``first`` on."""
         before = len(self._file_held)
         views = [self._widened(block.view) for block in self._tail.blocks]
         held = (*self._file_held, *views)
@@ -412,7 +412,7 @@ def _blocks(directory: Directory, start: int, until: int, columns: Sequence[int]
     selection = directory.layout.selection(columns)
     places = _places(directory)
     for number, held in enumerate(places.held):
-        # The tail's first block may still hold rows that are in a file by now.
+        # The tail's first block may still hold rows that a file has by now.
         low = max(start, places.tail_start) if number >= places.tail_source else start
         run = run_of(held, low, until)
         first, last = run.first, run.last

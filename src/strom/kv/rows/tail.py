@@ -1,8 +1,8 @@
 """The tail: the stored records of [C, end), copied from the changelog into blocks in memory.
 
-Nothing here takes longer the more rows there are: it grows by blocks and by chunks of its table of positions, and what
-is dropped after a carry goes as it came. Truncation copies the block and the chunk it cuts, because later records would
-overwrite rows that a reader may still look at.
+No operation depends on the number of rows: the tail grows by blocks and by chunks of its table of positions, and drops
+them whole after a carry. Truncation copies the block and the chunk it cuts, because later records would overwrite rows
+that a reader may still use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RowTail:
         self.end = start
         self.blocks: list[TailBlock] = []
         self.first_block = 0
-        """The number of the first block: of those there ever were."""
+        """The number of the first block, counted from the first there ever was."""
         self.positions = Positions(start)
         self._block_data_bytes = block_data_bytes
         self._carried = 0  # rows of the first block that are below start
@@ -55,11 +55,10 @@ class RowTail:
         next_offset: int,
         rows: Int32s = NO_ROWS,
     ) -> int | None:
-        """Add the stored records; record i is row ``rows[i]`` of the source, or row i where ``rows`` is empty.
+        """Add the stored records; record i is row ``rows[i]`` of the source, or row i if ``rows`` is empty.
 
-        The number of the first block whose view is new, if any is.
-
-        (One behind the last: no block has a new view, but the table of positions has.)
+        Returns the number of the first block with a new view, or None. The number after the last block means that only
+        the table of positions has a new view.
         """
         assert base_offset == self.end, f"records at {base_offset} do not follow {self.end}"
         size = len(stored)
@@ -101,7 +100,7 @@ class RowTail:
         return _earlier(changed, len(self.blocks) - 1)
 
     def cut(self, end: int) -> int:
-        """Forget the records at and above ``end``. How many of them were live."""
+        """Forget the records at and above ``end``; returns how many of them were live."""
         assert self.start <= end <= self.end
         before = sum(count(block.live) for block in self.blocks)
         while self.blocks:
@@ -117,7 +116,7 @@ class RowTail:
         return before - sum(count(block.live) for block in self.blocks)
 
     def drop(self, start: int) -> int:
-        """Forget the records below ``start``, which a base file holds now. How many of them were live."""
+        """Forget the records below ``start``, which a base file now holds; returns how many of them were live."""
         assert self.start <= start <= self.end
         gone = 0
         while gone < len(self.blocks) and self.blocks[gone].is_below(start):
@@ -136,7 +135,7 @@ class RowTail:
         return live
 
     def widen(self, layout: RowLayout) -> None:
-        """A newer schema, for the block that still grows and those to come."""
+        """Take a newer schema, for the growing block and later ones."""
         self.layout = layout
         self._before = None
         if self.blocks:

@@ -1,8 +1,8 @@
 """One block of the tail: rows in columns, in memory, growing at the end.
 
-A row that was written never changes, and neither does the address of a column until it must grow: then the column moves
-to a larger array, and whoever holds an older :class:`TailView` keeps the smaller one. So a view stays true for the rows
-it was made for; those added later need the newest.
+A written row never changes. The address of a column changes only when it must grow: then the column moves to a larger
+array, and holders of an older :class:`TailView` keep the smaller one. So a view stays valid for the rows it was made
+for; rows added later need the newest view.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from strom.kv.rows.tail_positions import PositionsView
 FIRST_ROWS = 1024
 FIRST_DATA_BYTES = 16 * 1024
 NOT_YET = np.iinfo(np.int64).max
-"""The offset of a row that is not there yet: larger than any, so that a search stops before it."""
+"""The offset of a row not written yet: larger than any other, so that a search stops before it."""
 
 
 class TailView(NamedTuple):
-    """A block as it can be read from now on."""
+    """A block as readers see it."""
 
     source: ColumnSource
     offsets: Int64s
@@ -38,7 +38,7 @@ class TailView(NamedTuple):
 
 
 class _Pieces:
-    """A nested column of a block: few arrays, the larger ones first. Its tuple is replaced, never changed."""
+    """A nested column of a block: a few arrays, larger ones first. The tuple is replaced, never changed."""
 
     __slots__ = ("_pieces",)
 
@@ -63,7 +63,7 @@ class TailBlock:
     """Rows of one schema, at most 64 Ki."""
 
     def __init__(self, layout: RowLayout, before: Sequence[int] | None = None) -> None:
-        """``before``: ``data_sizes`` of a full block: this one will likely be as large, and need not grow slowly."""
+        """``before``: ``data_sizes`` of a full block. This one will likely get as large, and starts at that size."""
         columns = len(layout.kinds)
         self.layout = layout
         self.count = 0
@@ -97,11 +97,11 @@ class TailBlock:
         return tuple(len(arrays[at.DATA]) for arrays in self._arrays)
 
     def is_below(self, offset: int) -> bool:
-        """Whether all rows have offsets below this one. Mostly without a look at them, which may be cold."""
+        """Whether all rows have offsets below this one. Usually without reading them: they may be cold."""
         return self._bound <= offset or self.rows_below(offset) == self.count
 
     def rows_below(self, offset: int) -> int:
-        """How many rows have offsets below this one: they are the first."""
+        """The number of rows with offsets below this one, which are the first rows."""
         return int(np.searchsorted(self._offsets[: self.count], offset))
 
     def _sizes(self, column: int, rows: int) -> tuple[int, int]:
@@ -117,7 +117,7 @@ class TailBlock:
             self._replace(column, which, size)
 
     def _replace(self, column: int, which: int, size: int) -> None:
-        """A larger array with what the old one held; the old one belongs to those who read it."""
+        """Move to a larger array; the old one stays with its readers."""
         old = self._arrays[column][which]
         new = np.zeros(size, np.uint8)
         new[: len(old)] = old
@@ -131,7 +131,7 @@ class TailBlock:
     def _viewed(self) -> TailView:
         keep = (tuple(self._arrays), self._nested)
         addresses = self._table[:, :3].copy()
-        # A column without NULLs has no bitmap for readers: one memory access less for every value.
+        # A column without NULLs has no bitmap for readers, which saves a memory access per value.
         addresses[self._table[:, at.NULLS] == 0, at.VALIDITY] = 0
         source = ColumnSource(self._room, addresses, keep, self._nested)
         return TailView(source, self._offsets, self._tombstones, self.live, self._live_address)
@@ -149,11 +149,10 @@ class TailBlock:
         positions: PositionsView,
         done: Int64s,
     ) -> int:
-        """Add stored records from ``begin`` on (``done``: how many, and where the next ones begin).
+        """Add stored records from ``begin`` on. Fills ``done``: the number taken, and where the next ones begin.
 
-        Record i is row ``rows[i]`` of the source, or row i where ``rows`` is empty.
-
-        CLOSE when they belong in a new block; otherwise whether a new view was made.
+        Record i is row ``rows[i]`` of the source, or row i if ``rows`` is empty. Returns CLOSE when the records belong
+        in a new block, otherwise whether there is a new view.
         """
         everything, grown = self.layout.everything, False
         addresses = source.addresses[np.newaxis]
@@ -200,7 +199,7 @@ class TailBlock:
                 self._replace(column, at.DATA, max(2 * size, wanted))
 
     def first(self, rows: int) -> TailBlock:
-        """A block of its own with the first rows of this one."""
+        """A copy of the block with its first rows."""
         assert rows <= self.count <= BLOCK_ROWS
         made = TailBlock.__new__(TailBlock)
         made.layout, made.count, made._room, made._bound = self.layout, rows, self._room, self._bound
@@ -219,7 +218,10 @@ class TailBlock:
         return made
 
     def bury(self, rows: int) -> int:
-        """The first rows are in a base file now, and live there: how many. Who holds an older view keeps its bits."""
+        """Mark the first rows dead, because a base file has them now; returns how many were live.
+
+        Older views keep their bits.
+        """
         if not rows:
             return 0
         alive = live_of(self.live, 0, BLOCK_ROWS)
@@ -230,7 +232,7 @@ class TailBlock:
         return before - count(self.live)
 
     def widened(self, layout: RowLayout) -> None:
-        """A newer schema: columns more at the end, NULL in the rows already here."""
+        """Take a newer schema: its additional columns are NULL in the rows already here."""
         old = len(self.layout.kinds)
         more = len(layout.kinds) - old
         assert layout.kinds[:old] == self.layout.kinds, "columns only come at the end"

@@ -1,6 +1,6 @@
-"""The kernel that takes records into a block of the tail: one call for a batch, however many columns there are.
+"""The kernel that takes records into a block of the tail: one call per batch for all columns.
 
-Small batches are common, and what Python does for each column of each would cost more than the copying.
+Small batches are common, and Python's work per column would cost more than the copying.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from strom.kv.rows.tail_positions import BLOCK_MASK, CHUNK_OFFSETS, CHUNK_SHIFT
 VALIDITY, VALUES, DATA, USED, ALLOCATED, NULLS, WANTED = range(7)
 COLUMN_FIELDS = 7
 
-#: What became of a batch: taken in; taken in, and a column has its first NULL; nothing done, the block must grow to
-#: hold so many rows and ``WANTED`` bytes; nothing done, the rows belong in a new block.
+#: The result: taken in; taken in, and a column has its first NULL; nothing done, because the block must grow (to
+#: ``WANTED`` bytes and the rows in ``done``); nothing done, because the rows belong in a new block.
 TAKEN, TAKEN_WITH_NULLS, GROW, CLOSE = range(4)
 
 
 @kernel()
 def _chosen(stored: Any, begin: Any, records: Any) -> Any:
-    """Fill ``records`` with the next stored ones; how many, and where the search stopped."""
+    """Fill ``records`` with the next stored ones; returns their number, and where the search stopped."""
     count = 0
     at = begin
     while at < len(stored) and count < len(records):
@@ -56,7 +56,7 @@ def _chosen(stored: Any, begin: Any, records: Any) -> Any:
 
 @kernel()
 def _has_all(addresses: Any, column: Any) -> Any:
-    """Whether no value of the source's column is NULL."""
+    """Whether the source's column has no NULL."""
     return addresses[0, column, 0] == 0 and addresses[0, column, 1] != ABSENT
 
 
@@ -64,7 +64,7 @@ def _has_all(addresses: Any, column: Any) -> Any:
 def _room(
     addresses: Any, forms: Any, source: Any, row: Any, run: Any, count: Any, data_max: Any, table: Any
 ) -> Any:
-    """Whether the variable data fits; ``WANTED`` is filled in."""
+    """Whether the variable data fits. Fills in ``WANTED``."""
     answer = TAKEN
     for j in range(len(forms)):
         if forms[j] != VAR:
@@ -86,7 +86,7 @@ def _room(
 
 @kernel()
 def _set_bits(target: Any, start: Any, count: Any) -> None:
-    """Set ``count`` bits from ``start`` on; those behind them in the last octet become 0."""
+    """Set ``count`` bits from ``start`` on, and clear the rest of the last octet."""
     at, end = start, start + count
     if at & 7 != 0:
         low, high = at & 7, min(int64(8), (at & 7) + count)
@@ -159,11 +159,11 @@ def take_in(
     table: Any,
     done: Any,
 ) -> Any:
-    """Take the stored rows of a batch, from ``begin`` on, into a block that holds ``count``, as many as it may hold.
+    """Take stored rows of a batch, from ``begin`` on, into a block that holds ``count`` rows, as many as fit.
 
-    ``addresses`` are those of one source; ``rows`` says where in it the row of each record lies (empty: record i at
-    i). ``done`` = how many rows, and where in the batch the next ones begin. The cells of their offsets
-    (``positions``) must be there.
+    ``addresses`` are those of one source; ``rows`` gives the row of each record in it (empty: record i is row i). Fills
+    ``done``: the number of rows, and where in the batch the next ones begin. The cells of their offsets
+    (``tail_positions``) must exist.
     """
     records = np.empty(min(len(stored) - begin, BLOCK_ROWS - count), np.int32)
     taken, until = _chosen(stored, begin, records)

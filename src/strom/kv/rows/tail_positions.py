@@ -1,8 +1,8 @@
 """Where the row of each offset of the tail lies: a table in chunks, so that it grows and shrinks without a copy.
 
 Chunk ``offset >> 16`` has a cell for each of its offsets: 0 for nothing, else 1 + (block number modulo 32 Ki) << 16 |
-row. Blocks are numbered from the first the tail ever had, so that dropping some changes no cell. A chunk that nothing
-was stored in is not there. Cells of offsets below the tail's start stay as they are and mean nothing.
+row. Blocks are numbered from the first the tail ever had, so that dropping some changes no cell. Chunks without stored
+rows are not allocated. Cells of offsets below the tail's start are stale and mean nothing.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from strom.kv.gather.row_source import Int64s
 CHUNK_SHIFT: Final = 16
 CHUNK_OFFSETS: Final = 1 << CHUNK_SHIFT
 BLOCK_MASK: Final = 0x7FFF
-"""Block numbers are kept modulo this and one: the tail never holds so many."""
+"""Block numbers are kept modulo this plus one: the tail never holds that many."""
 
 Cells = npt.NDArray[np.uint32]
 
 
 class PositionsView(NamedTuple):
-    """The table as one directory knows it. Offsets stored later may be in it too."""
+    """The table as one directory knows it. It may contain offsets stored later."""
 
     first: int
     """The number of the first chunk."""
     addresses: Int64s
-    """Of the chunks, 0 for one that is not there."""
+    """Of the chunks; 0 for one that is not allocated."""
     keep: tuple[Cells | None, ...]
 
 
 class Positions:
-    """The table. What a view shows of offsets that were known stays true until they are cut."""
+    """The table. What a view says about known offsets stays true until they are cut."""
 
     def __init__(self, start: int) -> None:
         self._chunks: list[Cells | None] = []
         self.restart(start)
 
     def restart(self, start: int) -> None:
-        """Nothing is held; the next offset is at or above ``start``."""
+        """Empty the table; the next offset is at or above ``start``."""
         self._chunks = []
         self._renew(start >> CHUNK_SHIFT)
 
@@ -54,7 +54,7 @@ class Positions:
         return sum(one.nbytes for one in self._chunks if one is not None)
 
     def reach(self, low: int, high: int) -> bool:
-        """Have cells for the offsets of [low, high), the next ones. True when there is a new view."""
+        """Allocate cells for [low, high), the next offsets. True when there is a new view."""
         first = self.view.first
         have = len(self._chunks) - 1
         if high <= low or ((high - 1 >> CHUNK_SHIFT) - first == have and self._chunks[have] is not None):
@@ -68,13 +68,13 @@ class Positions:
         return True
 
     def drop(self, start: int) -> None:
-        """Offsets below ``start`` will not be asked for."""
+        """Free the cells of offsets below ``start``."""
         first = start >> CHUNK_SHIFT
         self._chunks = self._chunks[first - self.view.first :]
         self._renew(first)
 
     def cut(self, end: int) -> None:
-        """Forget the offsets at and above ``end``. Who holds an older view keeps them."""
+        """Forget the offsets at and above ``end``. Older views keep them."""
         first = self.view.first
         last = (end >> CHUNK_SHIFT) - first
         self._chunks = self._chunks[: last + 1]

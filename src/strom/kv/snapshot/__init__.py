@@ -1,4 +1,4 @@
-"""The store on disk: written beside the writers, made true by one manifest, opened again after a stop.
+"""The store on disk: written while writers go on, made valid by one manifest, reopened after a stop.
 
 Read ``snapshot.py`` first, then ``manifest.py`` and ``recovery.py``.
 """

@@ -1,7 +1,7 @@
 """The manifest of a primary-key bucket: which files hold its state, and as of which offset.
 
-It is the one mutable name in the folder, replaced whole and atomically. A file that it does not name means nothing;
-one that it names was durable before it, and so was the log up to its offset. Format: docs/formats/manifest.md.
+It is the one mutable file in the folder, replaced atomically as a whole. A file that it does not name means nothing; a
+file that it names was durable before it, and so was the log up to its offset. Format: docs/formats/manifest.md.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Manifest:
     """The state of a bucket at ``offset``."""
 
     number: int
-    """Rises with every manifest; names of new files carry it."""
+    """Increases with every manifest; names of new files contain it."""
     offset: int
     carried: int
     horizon: int
@@ -75,7 +75,7 @@ class Manifest:
     shards: tuple[ShardRef, ...]
     series: tuple[SeriesRef, ...]
     epochs: tuple[EpochRef, ...]
-    """Epochs that gave records below ``offset``."""
+    """Epochs that wrote records below ``offset``."""
 
     def files(self) -> set[str]:
         """Every file that this manifest needs."""
@@ -100,13 +100,13 @@ class Manifest:
 
 
 def read_manifest(files: Files, folder: str) -> Manifest | None:
-    """The manifest of a bucket; None when it never had one. StoreCorrupt when it is not what was written."""
+    """The manifest of a bucket; None if it never had one. StoreCorrupt when the file is not what was written."""
     path = f"{folder}/{MANIFEST_NAME}"
     return decode_manifest(files.read_whole(path), path) if files.exists(path) else None
 
 
 def decode_manifest(content: bytes, path: str = MANIFEST_NAME) -> Manifest:
-    """The manifest in a file's bytes; StoreCorrupt when they are not a sound one."""
+    """The manifest in a file's bytes; StoreCorrupt when they are damaged."""
     if len(content) < MANIFEST_HEADER.size:
         raise _corrupt(path, "it is too short")
     form, checksum, length = MANIFEST_HEADER.unpack_from(content)
@@ -142,13 +142,13 @@ def _manifest(found: Mapping[str, Any]) -> Manifest:
 
 
 def _name(name: object) -> str:
-    """A name within the folder, and nothing that leads out of it."""
+    """Check that this is a file name within the folder."""
     if (
         not isinstance(name, str)
         or not name.startswith((BASE_PREFIX, INDEX_PREFIX, SERIES_PREFIX))
         or "/" in name
     ):
-        raise ValueError(f"{name!r} names no file of a manifest")
+        raise ValueError(f"{name!r} is not the name of a manifest's file")
     return name
 
 

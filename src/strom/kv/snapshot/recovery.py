@@ -1,11 +1,11 @@
-"""Opening a store: what the manifest names, and nothing else; then the caller replays the log above its offset.
+"""Opening a store from the files that the manifest names; the caller then replays the log above its offset.
 
-The manifest's files are held against their checksums (rows of base files when they are first read). Files that it
-does not name are left-overs of a crash and go. Live bits and lists are derived here, never stored.
+The manifest's files are verified by their checksums (rows of base files when they are first read). Files that it does
+not name are left over from a crash and are removed. Live bits and lists are derived here, never stored.
 
-    restore(…)   the state at L, without the rows in [C, L): they are in the log alone
+    restore(…)   the state at L, without the rows in [C, L), which only the log has
     KeyStore.restore_rows for each batch of the log in [C, L)
-    settle(…)    live bits and lists, now that all rows are there
+    settle(…)    live bits and lists, now that all rows are loaded
     KeyStore.publish for each batch of the log from L on
 """
 
@@ -51,7 +51,7 @@ def restore(
             )
         index = KeyIndex.load_each(
             [(ref.prefix, ref.depth, ref.entries) for ref in manifest.shards],
-            # One at a time: the memory of one serves the next, and the index is never there twice.
+            # One at a time, so that the memory of one serves the next and the index is never in memory twice.
             (read_shard(files, f"{folder}/{ref.file}", ref) for ref in manifest.shards),
         )
         series = Series(manifest.series_start)
@@ -73,7 +73,7 @@ def _load_series(files: Files, folder: str, series: Series, manifest: Manifest) 
 
 
 def remove_unnamed(files: Files, folder: str, manifest: Manifest | None) -> None:
-    """Remove what no manifest names: new files of a snapshot or a merge that a crash cut short."""
+    """Remove files that no manifest names: left by a snapshot or a merge that a crash interrupted."""
     named = set() if manifest is None else manifest.files()
     for name in files.list(folder):
         if name != MANIFEST_NAME and name not in named:
@@ -81,7 +81,7 @@ def remove_unnamed(files: Files, folder: str, manifest: Manifest | None) -> None
 
 
 def settle(store: KeyStore) -> None:
-    """Derive live bits and lists of a restored store, once its rows are all there."""
+    """Derive the live bits and lists of a restored store, once all its rows are loaded."""
     store.rows.set_live_newest(store.index.tables)
     for one in store.lists.values():
         build_list(store, one)

@@ -1,12 +1,11 @@
-"""A snapshot: the store as of an offset L, written beside the writers, made true by one new manifest.
+"""A snapshot: the store as of an offset L, written while writers go on, made valid by one new manifest.
 
-Order of things: the log is durable up to L; index shards and the series up to L are written and synced; then the
-manifest. Shards are copied one by one under the lock while writes go on, and stepped back to L by the series: so it
-does not matter when each is copied. A shard that did not change since the last manifest keeps its place in an older
-file.
+The order: the log is durable up to L; index shards and the series up to L are written and synced; then the manifest.
+Shards are copied one by one under the lock while writes go on, and stepped back to L by the series, so it does not
+matter when each is copied. A shard that did not change since the last manifest stays in its older file.
 
-A shard may split while others are copied. The snapshot is complete when, under the lock, every shard there is has
-been written (or kept) under exactly the prefix it has.
+A shard may split while others are copied. The snapshot is complete when, under the lock, every existing shard has been
+written (or kept), or the shard it was split from has been.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from strom.kv.store import KeyStore
 from strom.runtime.files import Files
 
 INDEX_FILES_MAX: Final = 8
-"""With more files that hold shards, the shards of the least used ones are written again."""
+"""With more files of shards, the shards of the least used files are rewritten."""
 
 Place = tuple[int, int]
 
 
 class SnapshotJob:
-    """One snapshot at work. ``write`` runs in any thread; nothing may be carried or reclaimed meanwhile."""
+    """One snapshot in progress. ``write`` runs in any thread; nothing may be carried or reclaimed meanwhile."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class SnapshotJob:
         self._written: dict[Place, ShardRef] = {}
         self.manifest: Manifest | None = None
         self.doubtful = False
-        """The disk failed while the manifest was replaced: nobody knows which one it has."""
+        """The disk failed while the manifest was being replaced: it may have the old one or the new one."""
 
     def write(self) -> Manifest:
         """Write the files, then the manifest. The log must be durable up to the offset already."""
@@ -92,7 +91,7 @@ class SnapshotJob:
         return manifest
 
     def abandon(self) -> None:
-        """It failed: what was taken from the index as written is not. In the lane."""
+        """It failed: mark the shards it took as dirty again. In the lane."""
         index = self._store.index
         with self._store.lock:
             for shard in range(index.shards):
@@ -116,12 +115,11 @@ class SnapshotJob:
         index = self._store.index
         with self._store.lock:
             places = [index.place_of(shard) for shard in range(index.shards)]
-        # Shards may have split since ``_missing`` looked: a split one was written whole, under the prefix it had
-        # then.
+        # Shards may have split since ``_missing`` looked: those were written whole, under their former prefix.
         return _tiling(places, known)
 
     def _kept(self) -> dict[Place, ShardRef]:
-        """The shards that the previous manifest has as they are."""
+        """The shards that have not changed since the previous manifest."""
         if self._previous is None:
             return {}
         index = self._store.index
@@ -145,7 +143,7 @@ class SnapshotJob:
         return found or None
 
     def _take(self, shard: int) -> ShardEntries:
-        """A shard as of the offset: keys that came later are left out."""
+        """A shard as of the offset, without keys that came later."""
         index, series = self._store.index, self._store.series
         with self._store.lock:
             entries = index.export_shard(shard)
@@ -172,13 +170,13 @@ class SnapshotJob:
 
 
 def _covered(place: Place, known: dict[Place, ShardRef]) -> bool:
-    """Whether the shard, or the one that it was split from, is written."""
+    """Whether the shard, or one that it was split from, is written."""
     prefix, depth = place
     return any((prefix >> up, depth - up) in known for up in range(depth + 1))
 
 
 def _tiling(places: list[Place], known: dict[Place, ShardRef]) -> tuple[ShardRef, ...]:
-    """The written shards that cover what the index has now, each hash once."""
+    """The written shards that cover the index as it is now, each hash once."""
     chosen: dict[Place, ShardRef] = {}
     for prefix, depth in places:
         whole = max(up for up in range(depth + 1) if (prefix >> up, depth - up) in known)

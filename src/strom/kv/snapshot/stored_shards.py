@@ -22,7 +22,7 @@ from strom.runtime.files import Bytes, Files
 
 
 class ShardFileWriter:
-    """One new file, made durable at the end; the folder is synced by whoever names it."""
+    """One new file, made durable at the end; the caller syncs the folder."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._file = files.open(path, create=True)
@@ -30,7 +30,7 @@ class ShardFileWriter:
         self.position = 0
 
     def write(self, pieces: Sequence[Bytes]) -> int:
-        """Append; returns where the pieces start."""
+        """Append the pieces; returns where they start."""
         start = self.position
         self._file.append(pieces)
         self.position += sum(map(len, pieces))
@@ -55,7 +55,7 @@ def write_shard(writer: ShardFileWriter, name: str, entries: ShardEntries) -> Sh
 
 
 def read_shard(files: Files, path: str, ref: ShardRef) -> ShardEntries:
-    """The entries of a shard, held against their checksum."""
+    """The entries of a shard, verified by their checksum."""
     size = ref.entries * SHARD_ENTRY_BYTES
     content = files.open(path).read_at(ref.position, size) if size else b""
     if len(content) != size or crc32c(content) != ref.crc:
@@ -72,7 +72,7 @@ def read_shard(files: Files, path: str, ref: ShardRef) -> ShardEntries:
 
 
 def write_series(files: Files, folder: str, name: str, low: int, cells: Ints) -> SeriesRef:
-    """Write previous versions of the records from ``low`` on."""
+    """Write the previous versions of the records from ``low`` on."""
     content = cells.astype("<i8", copy=False).tobytes()
     writer = ShardFileWriter(files, f"{folder}/{name}")
     writer.write([content])
@@ -81,7 +81,7 @@ def write_series(files: Files, folder: str, name: str, low: int, cells: Ints) ->
 
 
 def read_series(files: Files, folder: str, ref: SeriesRef) -> Ints:
-    """The cells of a piece of the series, mapped, held against their checksum."""
+    """The cells of a piece of the series, mapped and verified by their checksum."""
     path = f"{folder}/{ref.file}"
     size = (ref.high - ref.low) * SERIES_CELL_BYTES
     if not files.exists(path) or files.size(path) != size:
