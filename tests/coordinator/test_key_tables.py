@@ -58,7 +58,7 @@ def test_an_index_can_be_added_and_dropped_but_not_bent() -> None:
     )
     with pytest.raises(InvalidAlter, match="drop the index"):
         alter(set={"table.index.by_price": "day"})
-    with pytest.raises(InvalidConfig, match="is no column"):
+    with pytest.raises(InvalidConfig, match="is not a column"):
         alter(set={"table.index.by_z": "z"})
     assert "table.index.by_price" not in alter(unset=("table.index.by_price",)).description.properties
 

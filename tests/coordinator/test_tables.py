@@ -117,7 +117,7 @@ def test_a_table_name_that_could_mean_something_else_is_refused(name: str) -> No
         ({"table.log.ttl": "soon"}, "soon"),
         ({"table.replication.factor": "3"}, "keeps 1 copy"),
         ({"table.auto-partition.enabled": "true"}, "partitioned"),
-        ({"table.statistics.columns": "nothing"}, "no column"),
+        ({"table.statistics.columns": "nothing"}, "is not a column"),
     ],
 )
 def test_properties_are_checked(properties: dict[str, str], hint: str) -> None:

@@ -83,7 +83,7 @@ def test_numbers_lie_within_their_bounds() -> None:
 
     assert [read(1), read(INT_MAX)] == [1, 2**31 - 1]
     for wrong in (0, -1, INT_MAX + 1):
-        with pytest.raises(InvalidTable, match=rf"^table\.k must lie between 1 and {INT_MAX}, not {wrong}"):
+        with pytest.raises(InvalidTable, match=rf"^table\.k must be between 1 and {INT_MAX}, not {wrong}"):
             read(wrong)
 
 

@@ -67,7 +67,7 @@ def test_what_fits_together_is_taken(properties: dict[str, str]) -> None:
         ({ENGINE: "first_row", DELETES: "allow"}, "ignore or disable"),
         ({ENGINE: "versioned", VERSION: "v", DELETES: "Allow"}, "ignore or disable"),
         ({ENGINE: "aggregation", "table.changelog.image": "wal"}, "FULL"),
-        ({"table.index.by_s": "z"}, "is no column"),
+        ({"table.index.by_s": "z"}, "is not a column"),
         ({"table.index.by_s": "s,s"}, "different columns"),
         ({"table.index.by_s": "s,"}, "different columns"),
         ({"table.index.by_tags": "tags"}, "cannot be in an index"),

@@ -1,4 +1,4 @@
-"""Schemas: ids for ever, names that differ, batches seen through a later schema."""
+"""Schemas: permanent ids, distinct names, columns added later."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_primary_key_columns_become_not_null() -> None:
     ("columns", "primary_key", "complaint"),
     [
         ([], (), "at least one column"),
-        ([Column(0, "a", t.Int()), Column(1, "a", t.Int())], (), "stand twice"),
+        ([Column(0, "a", t.Int()), Column(1, "a", t.Int())], (), "occur twice"),
         ([Column(0, "a", t.Int()), Column(0, "b", t.Int())], (), "same id"),
         ([Column(0, "__offset", t.Int())], (), "cannot name a column"),
         ([Column(0, "", t.Int())], (), "it is empty"),

@@ -63,7 +63,7 @@ def test_a_primary_key_table_is_bucketed_by_its_key_within_the_partition() -> No
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"partition_keys": ("x",)}, "no column"),
+        ({"partition_keys": ("x",)}, "is not a column"),
         ({"partition_keys": ("l",)}, "cannot be a partition key"),
         ({"partition_keys": ("a", "a")}, "twice"),
         ({"bucket_key": ("l",)}, "cannot be a bucket key"),
@@ -71,7 +71,7 @@ def test_a_primary_key_table_is_bucketed_by_its_key_within_the_partition() -> No
         ({"bucket_key": ("day",), "partition_keys": ("day",)}, "partition key already"),
         ({"primary_key": ("a",), "partition_keys": ("day",)}, "part of the primary key"),
         ({"primary_key": ("a",), "bucket_key": ("b",)}, "part of the primary key"),
-        ({"primary_key": ("day",), "partition_keys": ("day",)}, "beside the partition keys"),
+        ({"primary_key": ("day",), "partition_keys": ("day",)}, "besides the partition keys"),
         ({"bucket_count": 0}, "at least 1 bucket"),
         ({"comment": "x" * 70_000}, "comment"),
         ({"comment": "\udfff"}, "surrogate"),

@@ -100,7 +100,7 @@ def test_what_no_column_can_hold_is_refused(arrow: pa.DataType) -> None:
         ("char(0)", "length of CHAR"),
         ("timestamp(10)", "precision of TIMESTAMP"),
         ("row<>", "the name of a field"),
-        ("row<a int, a int>", "names that differ"),
+        ("row<a int, a int>", "distinct names"),
         ("int;", "expected the end"),
         ("", "the name of a type"),
         ("array<" * 40 + "int" + ">" * 40, "levels"),

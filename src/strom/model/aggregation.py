@@ -1,9 +1,9 @@
-"""Aggregate functions of columns: which there are, and which columns can have them.
+"""Aggregate functions: which exist, and which columns can have them.
 
 A column of a table with the ``aggregation`` engine may name one (the peer's ``agg_function``:
 ``{"type": "sum", "parameters": {"delimiter": ";"}}``). As in the peer's SQL, properties can say the same:
 ``fields.<column>.agg`` = "sum" and ``fields.<column>.<function>.<parameter>``; they become part of the schema when
-the table is made.
+the table is created.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FIELDS = "fields."
 AVERAGE = "avg"
 SUM_COLUMN = "sum"
 COUNT_COLUMN = "count"
-"""``avg`` names the two columns that hold what it is made of: ``fields.price.avg.sum`` = "price_sum"."""
+"""``avg`` names the two columns that hold its sum and its count: ``fields.price.avg.sum`` = "price_sum"."""
 
 _NUMBERS = (TinyInt, SmallInt, Int, BigInt, Float, Double, Decimal)
 _ORDERED = (*_NUMBERS, Char, String, Date, Time, Timestamp, TimestampLtz)
@@ -66,7 +66,7 @@ FUNCTIONS: Mapping[str, tuple[type[DataType], ...]] = {
     "count": (Int, BigInt),
     AVERAGE: (Float, Double, Decimal),
 }
-"""Function to the types of columns that can have it. ``count`` and ``avg`` are Strom's own."""
+"""Each function with the column types it works on. ``count`` and ``avg`` are Strom's own."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Aggregate:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """As ``Column.aggregation`` keeps it."""
+        """The text stored in ``Column.aggregation``."""
         value: dict[str, object] = {"type": self.function}
         if self.parameters:
             value["parameters"] = dict(self.parameters)
@@ -85,7 +85,7 @@ class Aggregate:
 
 
 def aggregate_of(column: Column) -> Aggregate:
-    """A column's function, the default when it names none; :class:`InvalidConfig` when it makes no sense."""
+    """A column's function, or the default; :class:`InvalidConfig` when it is malformed."""
     if column.aggregation is None:
         return Aggregate(DEFAULT)
     value = json.loads(column.aggregation)
@@ -106,7 +106,7 @@ def aggregate_of(column: Column) -> Aggregate:
 
 
 def check_aggregates(schema: Schema) -> None:
-    """Refuse functions that do not exist, do not fit their columns, or stand on the key."""
+    """Refuse functions that do not exist, do not fit their columns, or are on key columns."""
     for column in schema.columns:
         if column.aggregation is None:
             continue
@@ -161,7 +161,7 @@ def _check_average(schema: Schema, column: Column, found: Aggregate) -> None:
 
 
 def with_aggregates(schema: Schema, properties: Mapping[str, str]) -> Schema:
-    """The schema with the functions that properties ``fields.<column>.…`` name."""
+    """The schema with the functions named by the properties ``fields.<column>.…``."""
     wanted = {name: text for name, text in properties.items() if name.startswith(FIELDS)}
     if not wanted:
         return schema
@@ -176,7 +176,7 @@ def with_aggregates(schema: Schema, properties: Mapping[str, str]) -> Schema:
 
 
 def _with_aggregate(column: Column, wanted: dict[str, str]) -> Column:
-    """Takes what concerns the column out of ``wanted``."""
+    """Removes the column's properties from ``wanted``."""
     function = wanted.pop(f"{FIELDS}{column.name}.agg", None)
     if function is None:
         return column
@@ -217,9 +217,9 @@ def _check(column: Column, found: Aggregate) -> None:
 
 
 def refusing_column(schema: Schema) -> str | None:
-    """A column whose aggregate may refuse a change that is fine by itself, because of the value that is there.
+    """A column whose aggregate may refuse a valid change because of the value already there, or None.
 
-    Decimals have no more digits than their type, lists and bitmaps have a largest size.
+    Decimals are limited to the digits of their type, lists and bitmaps to a maximum size.
     """
     for column in schema.columns:
         if column.aggregation is None:

@@ -1,9 +1,8 @@
-"""Partitions by time, made ahead and dropped behind: the rule, without a clock or a catalog.
+"""Partitions by time, created ahead and dropped after their retention: the rule, without a clock or a catalog.
 
-Given the time and the partitions that exist, ``AutoPartition.plan`` says which to create (the current unit and the
-next ones) and which to drop (older than the retention). A partition whose value is not a time of the table's
-format is left alone: somebody made it by hand for a reason. Names are times of the table's zone, so a day begins
-when people there say it does.
+Given the time and the existing partitions, ``AutoPartition.plan`` says which to create (the current unit and the next
+ones) and which to drop (older than the retention). A partition whose value is not a time in the table's format was
+created by hand and is left alone. Names are times in the table's zone, so a day begins at local midnight.
 
 Formats are the peer's: ``yyyy MM dd HH Q`` in that order and width, other text in between (letters in quotes).
 """
@@ -39,10 +38,10 @@ class PartitionPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class AutoPartition:
-    """The rule of one table. ``key_position`` says which partition key holds the time.
+    """The rule of one table. ``key_position``: the partition key that holds the time.
 
-    ``retention`` counts the units kept before the current one; negative keeps all. Several partition keys allow
-    only dropping: nobody knows the other keys' values ahead.
+    ``retention`` is the number of units kept before the current one; negative keeps all. With several partition keys
+    partitions are only dropped: the other keys' values are not known ahead.
     """
 
     key_position: int = 0
@@ -61,7 +60,7 @@ class AutoPartition:
             raise InvalidConfig("A table with several partition keys cannot create partitions ahead")
 
     def plan(self, now_ms: int, existing: Iterable[str]) -> PartitionPlan:
-        """Which partitions to create and to drop at this moment."""
+        """Which partitions to create and to drop now."""
         names = set(existing)
         ahead = [self.value_at(now_ms, units) for units in range(self.precreate)]
         create = tuple(dict.fromkeys(name for name in ahead if name not in names))
@@ -69,11 +68,11 @@ class AutoPartition:
         return PartitionPlan(create, drop)
 
     def value_at(self, now_ms: int, units: int = 0) -> str:
-        """The partition value of the moment given, or of the moment some units later."""
+        """The partition value of a time, or of the time some units later."""
         return _format(self.format, _shifted(now_ms, time_zone(self.zone), self.unit, units))
 
     def expired(self, value: str, now_ms: int) -> bool:
-        """Whether a partition of this value lies before the retention. False for a value that is not a time."""
+        """Whether a partition with this value is past its retention. False for a value that is not a time."""
         if self.retention < 0 or not self.is_time(value):
             return False
         try:
@@ -83,7 +82,7 @@ class AutoPartition:
         return value < oldest
 
     def is_time(self, value: str) -> bool:
-        """Whether the text is a time of this table's format. Fixed widths make text order time order."""
+        """Whether the text is a time in this table's format. Fixed widths make text order equal time order."""
         match = _pattern(self.format).fullmatch(value)
         if match is None:
             return False
@@ -136,7 +135,7 @@ def time_zone(name: str) -> tzinfo:
 
 
 def _shifted(now_ms: int, zone: tzinfo, unit: str, units: int) -> datetime:
-    """The local time some units away; months and years keep to the first day, since only the unit is shown."""
+    """The local time some units away; for months and longer the first day, since only the unit is shown."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     if unit == "HOUR":
         return (now + timedelta(hours=units)).astimezone(zone)

@@ -1,4 +1,4 @@
-"""Which bucket: the unit of order, parallelism and replication."""
+"""Identifies a bucket, the unit of order, parallelism and replication."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ class BucketId(NamedTuple):
     bucket: int
 
     def __str__(self) -> str:
-        """``table/partition/bucket`` for people and log lines."""
+        """``table/partition/bucket``, for people and log lines."""
         partition = "-" if self.partition_id is None else str(self.partition_id)
         return f"{self.table_id}/{partition}/{self.bucket}"

@@ -1,9 +1,9 @@
-"""Which bucket a key lives in: the rule of pyfluss, for whole columns at a time.
+"""Which bucket a key belongs to: pyfluss's rule, for whole columns at a time.
 
-The key's bytes (``keys.py``) are hashed by a 32-bit murmur with seed 42 that mixes each byte after the last whole
-four as a word of its own, zero-extended; that hash is mixed once more, made positive, and taken modulo the number of
-buckets. The peer's Java client sign-extends those last bytes and so disagrees with its Rust core; one table must be
-written by one rule, and ours is the Rust rule, which pyfluss follows.
+The key's bytes (``keys.py``) are hashed by a 32-bit murmur with seed 42. Bytes after the last whole word are mixed in
+as words of their own, zero-extended. The hash is mixed once more, made positive, and taken modulo the number of
+buckets. The peer's Java client sign-extends those last bytes and so disagrees with its Rust core. One table must be
+written by one rule; ours is the Rust rule, which pyfluss follows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strom.model.keys import EncodedKeys, encode_keys
 
 SEED = 42
 CHUNK_ROWS = 16_384
-"""Rows hashed at a time: twice as fast as a million at once, because every step stays in the cache."""
+"""Rows hashed at a time: twice as fast as a million at once, because the data stays in the cache."""
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -51,7 +51,7 @@ def buckets_of_keys(keys: EncodedKeys, buckets: int) -> npt.NDArray[np.int32]:
 
 
 def hash_keys(keys: EncodedKeys) -> Hashes:
-    """The murmur hash of every key. Each step works on the keys that are still long enough."""
+    """The murmur hash of every key. Each step handles the keys that are still long enough."""
     starts, lengths = keys.starts[:-1], keys.lengths
     words = lengths // 4
     found = np.full(len(lengths), SEED, np.uint32)
@@ -71,7 +71,7 @@ def hash_keys(keys: EncodedKeys) -> Hashes:
 
 
 def _positive(value: Hashes) -> Hashes:
-    """The absolute value of the bits as a signed number, and 0 for the one number that has none."""
+    """The absolute value of the bits as a signed number; 0 for the one number that has none."""
     return np.where(value > _SMALLEST, np.negative(value), np.where(value == _SMALLEST, np.uint32(0), value))
 
 

@@ -1,8 +1,8 @@
-"""The types a column can have, as values.
+"""The types a column can have.
 
-A type is immutable, compares by value and knows three spellings of itself: the peer's JSON (``to_json``),
-Arrow (``to_arrow``) and SQL (``sql``). Reading those spellings is in ``types.py``. Limits are checked when a
-type is made, so that a type that exists is a type that can be stored.
+A type is immutable, compares by value and has three spellings: the peer's JSON (``to_json``), Arrow (``to_arrow``) and
+SQL (``sql``). ``types.py`` reads those spellings. Limits are checked when a type is created, so every type that exists
+can be stored.
 
     Boolean TinyInt SmallInt Int BigInt Float Double    fixed width
     Decimal(precision, scale)                           up to 38 digits
@@ -60,7 +60,7 @@ class DataType:
         return self.word
 
     def as_nullable(self, nullable: bool) -> Self:
-        """The same type with the nullability given."""
+        """The same type with this nullability."""
         return self if nullable == self.nullable else replace(self, nullable=nullable)
 
     def children(self) -> tuple[DataType, ...]:
@@ -271,7 +271,7 @@ class _Nested(DataType):
 
     def _check_depth(self) -> None:
         if self.depth() > DEPTH_MAX:
-            raise InvalidTable(f"A type may be nested {DEPTH_MAX} deep at most", depth_max=DEPTH_MAX)
+            raise InvalidTable(f"A type can be nested at most {DEPTH_MAX} levels deep", depth_max=DEPTH_MAX)
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ class Array(_Nested):
 
 @dataclass(frozen=True)
 class Map(_Nested):
-    """Keys are never NULL: Arrow has no such map, and a key that is unknown finds nothing."""
+    """Keys are never NULL: Arrow does not allow it, and a lookup by NULL finds nothing."""
 
     key: DataType
     value: DataType
@@ -325,7 +325,7 @@ class Map(_Nested):
 
 @dataclass(frozen=True)
 class RowField:
-    """One field of a row. Its id is given by the schema and never reused; ``NO_ID`` until then."""
+    """One field of a row. The schema assigns its id, which is never reused; ``NO_ID`` until then."""
 
     name: str
     type: DataType
@@ -352,7 +352,7 @@ class Row(_Nested):
             raise InvalidTable("A ROW needs at least one field")
         names = [item.name for item in self.fields]
         if len(set(names)) < len(names) or "" in names:
-            raise InvalidTable(f"The fields of a ROW need names that differ, not {names}", names=names)
+            raise InvalidTable(f"The fields of a ROW need distinct names, not {names}", names=names)
         self._check_depth()
 
     def to_arrow(self) -> pa.DataType:
@@ -392,7 +392,7 @@ SCALARS: tuple[type[DataType], ...] = (
 
 
 def row_fields(data_type: DataType) -> Iterator[RowField]:
-    """Every row field inside a type, a parent before its children: the order in which ids are given."""
+    """Every row field inside a type, parents first: the order in which ids are assigned."""
     if isinstance(data_type, Row):
         for item in data_type.fields:
             yield item
@@ -403,7 +403,7 @@ def row_fields(data_type: DataType) -> Iterator[RowField]:
 
 
 def with_field_ids(data_type: DataType, next_id: int) -> tuple[DataType, int]:
-    """The type with a new id for every row field, from ``next_id`` up; and the first id not used."""
+    """The type with new ids for all row fields, from ``next_id`` up; and the first unused id."""
     match data_type:
         case Row():
             fields = []
@@ -433,5 +433,5 @@ def quoted(name: str) -> str:
 def _limit(word: str, what: str, value: int, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidTable(
-            f"The {what} of {word} lies between {low} and {high}, not {value!r}", type=word, found=value
+            f"The {what} of {word} must be between {low} and {high}, not {value!r}", type=word, found=value
         )

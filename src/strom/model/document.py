@@ -1,7 +1,7 @@
-"""A JSON object from outside, read with care.
+"""A JSON object from outside, validated as it is read.
 
-Descriptions of tables arrive as JSON from any client, so every access here checks what it finds and answers
-with the error class the reader was opened with, naming the place (``table.schema.columns[3].id``).
+Table descriptions arrive as JSON from any client, so every access checks what it finds. Errors are of the class the
+document was opened with, and name the place (``table.schema.columns[3].id``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Document:
     def parse(
         cls, text: bytes | bytearray | memoryview | str, path: str, error: type[StromError]
     ) -> Document:
-        """Read JSON text. Anything that is not an object, or not JSON, is refused."""
+        """Parse JSON text; refuses anything that is not a JSON object."""
         try:
             raw = text if isinstance(text, str) else bytes(text).decode("utf-8")
             value = json.loads(raw, parse_constant=_no_constant)
@@ -40,12 +40,12 @@ class Document:
         return cls(value, path, error)
 
     def refuse(self, key: str, complaint: str, **facts: object) -> NoReturn:
-        """Raise the reader's error about one key."""
+        """Raise the document's error about one key."""
         place = f"{self.path}.{key}" if key else self.path
         raise self._error(f"{place} {complaint}", path=place, **facts)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there and not null."""
+        """Whether the key is present and not null."""
         return self.value.get(key) is not None
 
     def raw(self, key: str) -> object:
@@ -53,7 +53,7 @@ class Document:
         return self.value.get(key)
 
     def text(self, key: str) -> str:
-        """A string that must be there."""
+        """A required string."""
         return self._text(key, self.value.get(key))
 
     def text_or_none(self, key: str) -> str | None:
@@ -68,7 +68,7 @@ class Document:
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse(key, "must be a whole number", found=value)
         if not low <= value <= high:
-            self.refuse(key, f"must lie between {low} and {high}, not {value}", found=value)
+            self.refuse(key, f"must be between {low} and {high}, not {value}", found=value)
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -117,7 +117,7 @@ class Document:
 
 
 def encodable(text: str) -> bool:
-    """Whether the text can be written as UTF-8: an escape in JSON can smuggle in half a surrogate pair."""
+    """Whether the text can be encoded as UTF-8: a JSON escape can smuggle in half a surrogate pair."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -126,7 +126,7 @@ def encodable(text: str) -> bool:
 
 
 def canonical(value: object) -> str:
-    """Compact JSON with sorted keys: the peer's form, and one text for one value."""
+    """Compact JSON with sorted keys: the peer's form, and the same text for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -1,13 +1,13 @@
-"""Files of a disk as URIs. Every character stands for itself, percent signs and blanks as well.
+"""Local files as URIs, without escaping: every character stands for itself, percent signs and blanks too.
 
-So Hadoop, PyIceberg, Polars and DuckDB all read them: a URI that was escaped would name another file to them.
+Hadoop, PyIceberg, Polars and DuckDB read them that way: an escaped URI would name another file to them.
 """
 
 from __future__ import annotations
 
 SCHEME = "file:"
 ENDS_PATH = "#?"
-"""What a local warehouse cannot have in its name: to some readers a URI's path ends there."""
+"""Characters not allowed in a local warehouse's path, because some readers end a URI's path there."""
 
 
 def file_uri(path: str) -> str:
@@ -16,8 +16,8 @@ def file_uri(path: str) -> str:
 
 
 def local_path(uri: str) -> str | None:
-    """The path that ``file:///a/file`` names, or ``file:/a/file`` as Hadoop has it, or a plain path; None: no file."""
+    """The path of ``file:///a/file``, of ``file:/a/file`` (Hadoop's form) or of a plain path; None for other URIs."""
     path = uri
     if uri.startswith(SCHEME):
-        path = uri.removeprefix(SCHEME).removeprefix("//")  # a host would follow: there is none
+        path = uri.removeprefix(SCHEME).removeprefix("//")  # no host follows
     return path if path.startswith("/") else None

@@ -1,6 +1,6 @@
-"""What the properties of a primary-key table may say together: engine, deletes, changelog, indexes, numbers.
+"""Which properties of a primary-key table fit together: engine, deletes, changelog, indexes, numbers.
 
-Each rule names what is wrong and what would be right; ``properties.validate_table`` asks for all of them.
+Each rule says what is wrong and what would be right; ``properties.validate_table`` checks all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INDEX_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 def check_key_properties(properties: Mapping[str, str], description: TableDescription) -> None:
-    """Refuse what does not fit together."""
+    """Refuse properties that do not fit together."""
     if not description.has_primary_key:
         _check_log_table(properties, description)
         return
@@ -40,7 +40,7 @@ def check_key_properties(properties: Mapping[str, str], description: TableDescri
 
 
 def delete_behavior(properties: Mapping[str, str]) -> str:
-    """What a delete does: ``allow``, ``ignore`` or ``disable``; engines that keep no deletes ignore them."""
+    """What a delete does: ``allow``, ``ignore`` or ``disable``; by default it is ignored with a merge engine."""
     default = "allow" if _word(properties, MERGE_ENGINE) is None else "ignore"
     return _word(properties, DELETE_BEHAVIOR) or default
 
@@ -59,7 +59,7 @@ def indexes_of(properties: Mapping[str, str], schema: Schema) -> dict[str, tuple
 
 
 def check_index_name(name: str) -> None:
-    """Refuse a property whose index has no proper name."""
+    """Refuse a property with an invalid index name."""
     if not _INDEX_NAME.fullmatch(name[len(INDEX_PREFIX) :]):
         raise InvalidConfig(
             f"{name}: the name of an index is a letter, then up to 63 letters, digits, - and _", property=name
@@ -97,7 +97,7 @@ def _check_version_column(name: str | None, schema: Schema) -> None:
         )
     if name in schema.primary_key:
         raise InvalidConfig(
-            f"{VERSION_COLUMN} is {name!r}, which is part of the primary key: all versions of a row have the same",
+            f"{VERSION_COLUMN} is {name!r}, which is part of the primary key: it is the same in all versions of a row",
             column=name,
         )
 
@@ -127,14 +127,15 @@ def _index_columns(name: str, text: str, schema: Schema) -> tuple[str, ...]:
     columns = tuple(part.strip() for part in text.split(","))
     if len(set(columns)) < len(columns) or len(columns) > INDEX_COLUMNS_MAX or not all(columns):
         raise InvalidConfig(
-            f"{name} = {text!r}: it names 1 to {INDEX_COLUMNS_MAX} different columns, with commas",
+            f"{name} = {text!r}: it must name 1 to {INDEX_COLUMNS_MAX} different columns, separated by commas",
             property=name,
         )
     for column in columns:
         found = schema.find(column)
         if found is None:
             raise InvalidConfig(
-                f"{name} names {column!r}, which is no column{nearest(column, schema.names)}", column=column
+                f"{name} names {column!r}, which is not a column{nearest(column, schema.names)}",
+                column=column,
             )
         if found.type.nested:
             raise InvalidConfig(

@@ -59,7 +59,7 @@ class _Piece(Protocol):
 
 
 class _Matrix:
-    """Short values: a row of bytes each, of which the first ``lengths[i]`` count."""
+    """Short values: each a row of bytes, of which only the first ``lengths[i]`` count."""
 
     def __init__(self, rows: Bytes, lengths: Lengths) -> None:
         self.rows = rows
@@ -76,7 +76,7 @@ class _Matrix:
 
 
 class _Spans:
-    """Text and bytes: a length, then a stretch of a larger buffer."""
+    """Text and bytes: a length, then a span of a larger buffer."""
 
     def __init__(self, data: Bytes, starts: Lengths, sizes: Lengths) -> None:
         self.data = data
@@ -89,13 +89,13 @@ class _Spans:
         self.prefix.write(out, at)
         begins = np.cumsum(self.sizes) - self.sizes
         run = np.arange(int(self.sizes.sum()), dtype=np.int64)
-        # run - begin of the row's stretch counts 0, 1, 2 … within each row.
+        # run minus the begin of the row's span counts 0, 1, 2 … within each row.
         target = run + np.repeat(at + self.prefix.lengths - begins, self.sizes)
         out[target] = self.data[run + np.repeat(self.starts - begins, self.sizes)]
 
 
 def encode_keys(batch: pa.RecordBatch, columns: Sequence[str]) -> EncodedKeys:
-    """The keys of all rows, made of the columns named, in that order."""
+    """The keys of all rows, made of these columns in this order."""
     assert columns
     pieces = [_piece(batch.column(name), name) for name in columns]
     lengths = np.sum([piece.lengths for piece in pieces], axis=0, dtype=np.int64)
@@ -135,7 +135,7 @@ def _piece(array: pa.Array, name: str) -> _Piece:
 
 
 def _integers(array: pa.Array, kind: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
-    """The column's own numbers, without conversion."""
+    """The column's physical numbers, without conversion."""
     whole = np.frombuffer(array.buffers()[1], kind) if len(array) else np.empty(0, kind)
     return whole[array.offset : array.offset + len(array)]
 
@@ -178,7 +178,7 @@ def _decimals(array: pa.Array) -> _Piece:
     big = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 16)[:, ::-1]
     needless = np.zeros(len(big), np.int64)
     leading = np.ones(len(big), bool)
-    for column in range(15):  # a leading byte says nothing when it only repeats the next byte's sign
+    for column in range(15):  # a leading byte is redundant if it only repeats the next byte's sign
         sign = np.where(big[:, column + 1] & 0x80, 0xFF, 0x00)
         leading &= big[:, column] == sign
         needless += leading
@@ -189,12 +189,12 @@ def _decimals(array: pa.Array) -> _Piece:
 
 
 def _beside(left: _Matrix, right: _Matrix) -> _Matrix:
-    """Two values in a row as one."""
+    """Two adjacent values as one."""
     width = left.rows.shape[1] + right.rows.shape[1]
     both = np.zeros((len(left.rows), width), np.uint8)
     both[:, : left.rows.shape[1]] = left.rows
     places = left.lengths[:, None] + np.arange(right.rows.shape[1])
-    # Bytes of the right beyond its length land in the padding, or on columns that do not count.
+    # Bytes of the right value beyond its length land in the padding, or in columns that do not count.
     np.put_along_axis(both, places, right.rows, axis=1)
     return _Matrix(both, left.lengths + right.lengths)
 

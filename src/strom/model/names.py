@@ -1,7 +1,7 @@
 """Which names are allowed, and what to say about one that is not.
 
-Names of databases and tables never become paths (ids do), yet they travel through shells, URLs and lake
-catalogs: letters, digits, ``_`` and ``-``, at most 200 characters. A leading ``__`` is the system's.
+Names of databases and tables never become paths (ids do), but they do pass through shells, URLs and lake catalogs. So
+they have letters, digits, ``_`` and ``-``, at most 200 characters. A leading ``__`` is reserved for the system.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMMENT_LENGTH_MAX = 64 * 1024
 RESERVED_COLUMNS = frozenset(
     {"__bucket", "__offset", "__timestamp", "_change_type", "_log_offset", "_commit_timestamp"}
 )
-"""Names that changelogs and lake tables give to columns of their own."""
+"""Names of columns that changelogs and lake tables add."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _ERRORS: dict[str, type[InvalidDatabase] | type[InvalidTable]] = {
@@ -31,7 +31,7 @@ _ERRORS: dict[str, type[InvalidDatabase] | type[InvalidTable]] = {
 
 
 def check_name(kind: Literal["database", "table"], text: str) -> None:
-    """Refuse what cannot name a database or a table."""
+    """Refuse an invalid name of a database or a table."""
     complaint = name_complaint(text)
     if complaint is not None:
         raise _ERRORS[kind](f"{_shown(text)} cannot name a {kind}: {complaint}", name=text)
@@ -42,25 +42,25 @@ def name_complaint(text: str) -> str | None:
     if not text:
         return "it is empty"
     if len(text) > NAME_LENGTH_MAX:
-        return f"it has {len(text)} characters, and {NAME_LENGTH_MAX} is the most"
+        return f"it has {len(text)} characters; at most {NAME_LENGTH_MAX} are allowed"
     if not _NAME.fullmatch(text):
         return "use letters, digits, '_' and '-', and do not begin with '-'"
     if text.startswith("__"):
-        return "names that begin with '__' belong to the system"
+        return "names that begin with '__' are reserved for the system"
     return None
 
 
 def check_column_name(text: str) -> None:
-    """Refuse what cannot name a column. Columns are freer than tables: any printable text will do."""
+    """Refuse an invalid column name. Columns are freer than tables: any printable text will do."""
     complaint = None
     if not text:
         complaint = "it is empty"
     elif len(text) > COLUMN_NAME_LENGTH_MAX:
-        complaint = f"it has {len(text)} characters, and {COLUMN_NAME_LENGTH_MAX} is the most"
+        complaint = f"it has {len(text)} characters; at most {COLUMN_NAME_LENGTH_MAX} are allowed"
     elif not text.isprintable():
         complaint = "it has characters that cannot be printed"
     elif text in RESERVED_COLUMNS:
-        complaint = "changelogs and lake tables use this name for a column of their own"
+        complaint = "changelogs and lake tables have a column of this name"
     if complaint is not None:
         raise InvalidTable(f"{_shown(text)} cannot name a column: {complaint}", column=text)
 
@@ -76,17 +76,17 @@ def check_comment(text: str | None) -> None:
 
 
 COMPARED_MAX = 200
-"""Names that a mistyped one is compared with at most: a millisecond or two."""
+"""The most names a mistyped one is compared with, which takes a millisecond or two."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'price'?)`` when something known is close, else nothing: the tail of a complaint."""
+    """The end of a complaint: `` (did you mean 'price'?)`` when a known word is close, else nothing."""
     from difflib import get_close_matches  # only ever needed on the way to an error
 
     candidates = list(known)
     if (
         len(candidates) > COMPARED_MAX
-    ):  # comparing takes long: only with those that are as long and begin alike
+    ):  # comparing is slow: only candidates of similar length with the same first letter
         alike = (one for one in candidates if one[:1] == word[:1] and abs(len(one) - len(word)) <= 2)
         candidates = list(islice(alike, COMPARED_MAX))
     close = get_close_matches(word, candidates, 1)

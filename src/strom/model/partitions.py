@@ -1,4 +1,4 @@
-"""Partitions: how a row's values become a partition's name, and how a batch is split by it.
+"""Partitions: how a row's values become a partition's name, and how a batch is split by partition.
 
 A name is the text of each partition value, in partition-key order, joined with ``$``. The texts are the peer's:
 
@@ -32,7 +32,7 @@ _DAY_NANOS = 86_400 * 10**9
 
 
 class PartitionRows(NamedTuple):
-    """The rows of one batch that belong to one partition, in their order."""
+    """The rows of one batch that belong to one partition, in order."""
 
     name: str
     values: tuple[str, ...]
@@ -52,11 +52,11 @@ def value_complaint(text: str) -> str | None:
     if not text:
         return "it is empty"
     if len(text) > NAME_LENGTH_MAX:
-        return f"it has {len(text)} characters, and {NAME_LENGTH_MAX} is the most"
+        return f"it has {len(text)} characters; at most {NAME_LENGTH_MAX} are allowed"
     if not _VALUE.fullmatch(text):
         return "use letters, digits, '_' and '-'"
     if text.startswith("__"):
-        return "names that begin with '__' belong to the system"
+        return "names that begin with '__' are reserved for the system"
     return None
 
 
@@ -72,7 +72,7 @@ def check_values(keys: Sequence[str], values: Sequence[str]) -> None:
 
 
 def values_of(spec: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:
-    """The values of a partition given by key, checked and in order."""
+    """The values of a partition given by key, checked and in key order."""
     check_spec(spec, keys)
     missing = [key for key in keys if key not in spec]
     if missing:
@@ -83,14 +83,16 @@ def values_of(spec: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_spec(spec: Mapping[str, str], keys: Sequence[str]) -> None:
-    """Refuse names that are no partition keys; a spec may leave keys out where only some are asked for."""
+    """Refuse names that are not partition keys. A spec may leave keys out."""
     for key in spec:
         if key not in keys:
-            raise InvalidPartition(f"{key!r} is no partition key{nearest(key, keys)}: {list(keys)}", key=key)
+            raise InvalidPartition(
+                f"{key!r} is not a partition key{nearest(key, keys)}: {list(keys)}", key=key
+            )
 
 
 def matches(spec: Mapping[str, str], keys: Sequence[str], values: Sequence[str]) -> bool:
-    """Whether a partition fits a spec that may leave keys out."""
+    """Whether a partition matches a spec that may leave keys out."""
     return all(spec.get(key, value) == value for key, value in zip(keys, values, strict=True))
 
 
@@ -98,25 +100,25 @@ def matches(spec: Mapping[str, str], keys: Sequence[str], values: Sequence[str])
 
 
 def value_text(value: object, data_type: DataType) -> str:
-    """The text of one partition value. Text for a key of another type is taken to be that text already."""
+    """The text of one partition value. A string is taken as the text itself, whatever the key's type."""
     if isinstance(value, str):
         return value
     try:
         array = pa.array([value], data_type.to_arrow())
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
         kind = data_type.sql_name()
-        raise InvalidPartition(f"{value!r} is no {kind}: {problem}", value=value) from problem
+        raise InvalidPartition(f"{value!r} is not a {kind}: {problem}", value=value) from problem
     if array.null_count:
         raise InvalidPartition("A partition value cannot be NULL")
     if isinstance(value, float) and pa.types.is_integer(array.type):  # Arrow would cut 1.5 to 1
         raise InvalidPartition(
-            f"{value!r} is no {data_type.sql_name()}: it is not a whole number", value=value
+            f"{value!r} is not a {data_type.sql_name()}: it is not a whole number", value=value
         )
     return value_texts(array)[0]
 
 
 def value_texts(array: pa.Array) -> list[str]:
-    """The text of every value of a column without NULLs. Meant for the few distinct values of a batch."""
+    """The text of every value of a column without NULLs. For the few distinct values of a batch."""
     kind = array.type
     if pa.types.is_boolean(kind):
         return ["true" if value else "false" for value in array.to_pylist()]
@@ -165,7 +167,7 @@ def _timestamp_text(nanos: int) -> str:
 
 
 def split_by_partition(batch: pa.RecordBatch, keys: Sequence[str]) -> list[PartitionRows]:
-    """The batch as one part per partition, in order of first appearance; rows keep their order within a part."""
+    """The batch as one part per partition, in order of first appearance; rows keep their order."""
     if batch.num_rows == 0:
         return []
     codes, values = _partition_codes(batch, keys)
@@ -186,7 +188,7 @@ def split_by_partition(batch: pa.RecordBatch, keys: Sequence[str]) -> list[Parti
 def _partition_codes(
     batch: pa.RecordBatch, keys: Sequence[str]
 ) -> tuple[npt.NDArray[np.int64], list[tuple[str, ...]]]:
-    """A number for each row's partition, counted by first appearance, and the values of each partition."""
+    """The number of each row's partition, by first appearance, and the values of each partition."""
     codes = np.zeros(batch.num_rows, np.int64)
     values: list[tuple[str, ...]] = [()]
     for key in keys:
@@ -208,10 +210,10 @@ def _partition_codes(
 
 
 def _text_codes(column: pa.Array) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The distinct texts of a column, and which of them each row has."""
+    """The distinct texts of a column, and each row's index among them."""
     encoded = column.dictionary_encode()
     texts = value_texts(encoded.dictionary)
-    # Two values can have one text (TIME is cut to the millisecond), so texts are counted, not values.
+    # Two values can have the same text (TIME is truncated to milliseconds), so texts are numbered, not values.
     numbers: dict[str, int] = {}
     of_value = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
     return list(numbers), of_value[encoded.indices.to_numpy()]

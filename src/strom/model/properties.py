@@ -1,4 +1,4 @@
-"""Table properties: what may be said about a table, what it means, what may be changed later.
+"""Table properties: their names, their meaning, and which can be changed later.
 
 Names and defaults are the peer's where they mean the same; ``table.durability`` and ``table.log.retention-bytes``
 are Strom's own. A name under ``table.`` that is not in the list is refused; other names are the user's own and are
@@ -34,7 +34,7 @@ LAKE_PRECISION_MAX = 6
 
 @dataclass(frozen=True)
 class Property:
-    """One property. ``default`` is as a user would write it; None when there is none."""
+    """One property. ``default``: as a user would write it, or None."""
 
     name: str
     kind: Kind
@@ -46,7 +46,7 @@ class Property:
     high: int | None = None
 
     def check(self, value: str) -> None:
-        """Refuse a value that cannot be read."""
+        """Refuse an invalid value."""
         self.read(value)
 
     def read(self, value: str) -> int | bool | str:
@@ -83,18 +83,18 @@ _LOG = (
              "two exist so that a peer's table can be described.", choices=("ARROW", "INDEXED", "COMPACTED")),
     Property("table.log.arrow.compression.type", "enum", "ZSTD", "How producers compress each column of a batch.",
              choices=("NONE", "LZ4_FRAME", "ZSTD")),
-    Property("table.log.arrow.compression.zstd.level", "int", "3", "Level of ZSTD. Fluss clients know only 3.",
+    Property("table.log.arrow.compression.zstd.level", "int", "3", "Level of ZSTD. Fluss clients accept only 3.",
              low=1, high=22),
     Property("table.log.ttl", "duration", "7 d", "How long log rows, or the changelog of a primary-key table, are "
-             "kept. 0 or less keeps them for ever.", alterable=True),
+             "kept. 0 or less keeps them forever.", alterable=True),
     Property("table.log.retention-bytes", "size", "-1", "Bytes a bucket's log may take before its oldest segments go. "
              "-1 is no limit. Strom's own.", alterable=True),
     Property("table.log.local-ttl", "duration", None, "How long segments stay on local disk once they are in remote "
              "storage; `table.log.ttl` when not set.", alterable=True),
-    Property("table.log.tiered.local-segments", "int", "2", "Segments that stay on local disk in any case once older "
+    Property("table.log.tiered.local-segments", "int", "2", "Segments that always stay on local disk, even when older "
              "ones are in remote storage.", alterable=True, low=1),
     Property("table.statistics.columns", "text", None, "Columns whose minimum, maximum and NULL count are kept per "
-             "batch so that filters skip batches: `*` for all that can have them, or names with commas.",
+             "batch so that filters skip batches: `*` for all columns that can have them, or a comma-separated list.",
              alterable=True),
     Property("table.durability", "enum", "inherit", "What an acknowledgement promises: `os` survives the death of the "
              "server, `group` survives power loss, `inherit` takes the server's setting. Strom's own.",
@@ -106,14 +106,14 @@ _LOG = (
 _PARTITIONS = (
     Property("table.auto-partition.enabled", "bool", "false", "Create partitions by time ahead and drop old ones.",
              alterable=True),
-    Property("table.auto-partition.key", "text", None, "The partition key that holds the time; needed when there are "
-             "several."),
+    Property("table.auto-partition.key", "text", None, "The partition key that holds the time; required when there "
+             "are several."),
     Property("table.auto-partition.time-unit", "enum", "DAY", "The time one partition covers.", choices=auto.UNITS),
     Property("table.auto-partition.time-format", "text", None, "How a partition's time is written. By unit: "
              "`yyyyMMddHH`, `yyyyMMdd`, `yyyyMM`, `yyyyQ`, `yyyy`; `yyyy-MM-dd` for a DATE key."),
-    Property("table.auto-partition.time-zone", "text", "UTC", "The zone whose clock the names follow."),
-    Property("table.auto-partition.num-precreate", "int", "2", "Partitions that exist ahead, the current one "
-             "included. 0 with several partition keys.", alterable=True, low=0, high=PRECREATE_MAX),
+    Property("table.auto-partition.time-zone", "text", "UTC", "The time zone of the names."),
+    Property("table.auto-partition.num-precreate", "int", "2", "Partitions created ahead, including the current "
+             "one. 0 with several partition keys.", alterable=True, low=0, high=PRECREATE_MAX),
     Property("table.auto-partition.num-retention", "int", "7", "Partitions kept before the current one; negative "
              "keeps all.", alterable=True, low=-1, high=2**31 - 1),
 )  # fmt: skip
@@ -121,51 +121,52 @@ _PARTITIONS = (
 _KEYS = (
     Property("table.kv.format", "enum", "COMPACTED", "How rows of a primary-key table travel.",
              choices=("COMPACTED", "INDEXED")),
-    Property("table.kv.format-version", "int", None, "Version of the key encoding; the server sets it.", low=1, high=3),
+    Property("table.kv.format-version", "int", None, "Version of the key encoding, set by the server.", low=1, high=3),
     Property("table.kv.standby-replica.enabled", "bool", None, "Keep a warm copy for a quick change of leader.",
              alterable=True),
-    Property("table.merge-engine", "enum", None, "What becomes of an older row with the same key; the last row wins "
+    Property("table.merge-engine", "enum", None, "What happens to an older row with the same key; the last row wins "
              "when not set.", choices=("first_row", "versioned", "aggregation")),
     Property("table.merge-engine.versioned.ver-column", "text", None, "The column that orders versions, for the "
              "`versioned` engine."),
     Property("table.delete.behavior", "enum", None, "Whether rows can be deleted: `allow`, `ignore` silently, or "
              "`disable` with an error. When not set: `allow`, and `ignore` with a merge engine.",
              choices=("allow", "ignore", "disable")),
-    Property("table.changelog.image", "enum", "FULL", "`FULL` shows the row before an update too, `WAL` only after.",
+    Property("table.changelog.image", "enum", "FULL", "`FULL` shows the row before and after an update, `WAL` only "
+             "after.",
              choices=("FULL", "WAL")),
     Property("table.auto-increment.cache-size", "int", "100000", "Numbers a bucket takes at a time for an "
              "auto-increment column.", low=1, high=10**9),
-    Property("table.index.<name>", "text", None, "A secondary index: the columns it looks up, with commas. Setting it "
-             "builds the index in the background, unsetting drops it. Strom's own.", alterable=True),
-    Property("table.bucket.rule", "enum", None, "How a key becomes a bucket; the server sets it. `fluss-rust` is what "
-             "Strom's client and pyfluss do. Strom's own, and Fluss clients are never shown it.",
+    Property("table.index.<name>", "text", None, "A secondary index: the columns to look up by, separated by commas. "
+             "Setting it builds the index in the background, unsetting drops it. Strom's own.", alterable=True),
+    Property("table.bucket.rule", "enum", None, "How a key is mapped to a bucket, set by the server. `fluss-rust` is "
+             "what Strom's client and pyfluss do. Strom's own, and hidden from Fluss clients.",
              choices=("fluss-rust",)),
 )  # fmt: skip
 
 _LAKE = (
-    Property("table.datalake.enabled", "bool", "false", "Copy the table into the lake, where any Iceberg engine reads "
-             "it, and read both as one. Hot rows then stay until the lake holds them.", alterable=True),
-    Property("table.datalake.format", "enum", None, "Format of the lake table; Strom writes `iceberg`, which is meant "
-             "when it is not set. Fluss clients are never shown it: it would change how they encode keys.",
+    Property("table.datalake.enabled", "bool", "false", "Copy the table into the lake, where any Iceberg engine can "
+             "read it, and read both as one. Rows then stay on the servers until the lake holds them.", alterable=True),
+    Property("table.datalake.format", "enum", None, "Format of the lake table; Strom writes `iceberg`, also when this "
+             "is not set. Hidden from Fluss clients, because it would change how they encode keys.",
              choices=("paimon", "iceberg", "lance", "hudi")),
-    Property("table.datalake.freshness", "duration", "3 min", "How long the lake waits after a round before the next: "
-             "how far it may lie behind. From 1 s.", alterable=True, low=1_000),
-    Property("table.datalake.auto-compaction", "bool", "true", "Merge small lake files, and drop what is dead in "
-             "them, after rounds.", alterable=True),
-    Property("table.datalake.compaction.files", "int", "4", "So many lake files of one size, side by side in a "
-             "bucket, become one; so many files of deletes too. Strom's own.", alterable=True, low=2, high=1000),
-    Property("table.datalake.compaction.file-size", "size", "128 mb", "Lake files grow to about this size; one of half "
-             "of it is left alone. Strom's own.", alterable=True, low=1 << 20, high=1 << 34),
-    Property("table.datalake.compaction.dead-percent", "int", "20", "A lake file of which so much is dead is written "
-             "anew. Strom's own.", alterable=True, low=1, high=100),
-    Property("table.datalake.auto-expire-snapshot", "bool", "true", "Expire old lake snapshots, and remove files that "
-             "none needs, after rounds.", alterable=True),
-    Property("table.datalake.snapshots.keep", "int", "20", "The newest lake snapshots, which never expire. Strom's "
-             "own.", alterable=True, low=1, high=10_000),
-    Property("table.datalake.snapshots.keep-time", "duration", "1 d", "Of older lake snapshots the last of every hour "
-             "is kept for so long. Strom's own.", alterable=True, low=0),
-    Property("table.datalake.removal-delay", "duration", "1 h", "A lake file that no snapshot names any more stays for "
-             "so long: the longest time a read of the lake may take. Strom's own.", alterable=True, low=1_000),
+    Property("table.datalake.freshness", "duration", "3 min", "How long tiering waits between two rounds: how far the "
+             "lake may lag behind. At least 1 s.", alterable=True, low=1_000),
+    Property("table.datalake.auto-compaction", "bool", "true", "After rounds, merge small lake files and drop dead "
+             "rows.", alterable=True),
+    Property("table.datalake.compaction.files", "int", "4", "Merge this many adjacent lake files of similar size "
+             "in a bucket into one; likewise this many delete files. Strom's own.", alterable=True, low=2, high=1000),
+    Property("table.datalake.compaction.file-size", "size", "128 mb", "Lake files grow to about this size; files of "
+             "at least half of it are left alone. Strom's own.", alterable=True, low=1 << 20, high=1 << 34),
+    Property("table.datalake.compaction.dead-percent", "int", "20", "Rewrite a lake file when this percentage of its "
+             "rows is dead. Strom's own.", alterable=True, low=1, high=100),
+    Property("table.datalake.auto-expire-snapshot", "bool", "true", "After rounds, expire old lake snapshots and "
+             "remove files that no snapshot needs.", alterable=True),
+    Property("table.datalake.snapshots.keep", "int", "20", "The number of newest lake snapshots, which never expire. "
+             "Strom's own.", alterable=True, low=1, high=10_000),
+    Property("table.datalake.snapshots.keep-time", "duration", "1 d", "How long to keep the last snapshot of every "
+             "hour among older ones. Strom's own.", alterable=True, low=0),
+    Property("table.datalake.removal-delay", "duration", "1 h", "How long a lake file stays after no snapshot names "
+             "it: the longest time a read of the lake may take. Strom's own.", alterable=True, low=1_000),
     Property("table.datalake.historical-partition.enabled", "bool", "false", "Answer lookups in dropped partitions "
              "from the lake.", alterable=True),
 )  # fmt: skip
@@ -180,7 +181,7 @@ _ANY_INDEX = PROPERTIES[f"{INDEX_PREFIX}<name>"]
 
 
 def validate(properties: Mapping[str, str], *, altering: bool = False) -> None:
-    """Refuse unknown names and unreadable values; with ``altering`` also what is fixed when a table is made."""
+    """Refuse unknown names and invalid values; with ``altering`` also properties fixed at creation."""
     for name, value in properties.items():
         known = _known(name)
         if known is None:
@@ -191,13 +192,13 @@ def validate(properties: Mapping[str, str], *, altering: bool = False) -> None:
 
 
 def check_alterable(names: Iterable[str]) -> None:
-    """Refuse to set or unset what is fixed when a table is made."""
+    """Refuse to set or unset properties fixed at creation."""
     for name in names:
         known = _known(name)
         if known is not None and not known.alterable:
             able = ", ".join(sorted(item.name for item in PROPERTIES.values() if item.alterable))
             raise InvalidConfig(
-                f"{name} cannot be changed after a table is made; these can: {able}", property=name
+                f"{name} cannot be changed after a table is created; these can: {able}", property=name
             )
 
 
@@ -231,12 +232,12 @@ def _check_statistics(properties: Mapping[str, str], schema: Schema) -> None:
         if schema.find(name) is None:
             hint = nearest(name, schema.names)
             raise InvalidConfig(
-                f"table.statistics.columns names {name!r}, which is no column{hint}", column=name
+                f"table.statistics.columns names {name!r}, which is not a column{hint}", column=name
             )
 
 
 def check_lake(description: TableDescription) -> None:
-    """Refuse a table in the lake that the lake cannot hold as it is."""
+    """Refuse a lake table that the lake cannot hold exactly."""
     if not lake_enabled(description.properties):
         return
     format_name = _read(description.properties, "table.datalake.format")
@@ -257,7 +258,7 @@ def check_lake(description: TableDescription) -> None:
 
 
 def _too_precise(data_type: DataType) -> int | None:
-    """The precision of a time inside a type that has more digits than the lake; None when none has."""
+    """The precision of a time inside a type that has more digits than the lake holds, or None."""
     if isinstance(data_type, Time | Timestamp | TimestampLtz):
         return data_type.precision if data_type.precision > LAKE_PRECISION_MAX else None
     inner = (_too_precise(one) for one in data_type.children())
@@ -268,7 +269,7 @@ def _too_precise(data_type: DataType) -> int | None:
 
 
 def log_ttl_ms(properties: Mapping[str, str]) -> int | None:
-    """How long the log is kept; None for ever."""
+    """How long the log is kept; None forever."""
     value = _int(properties, "table.log.ttl")
     return value if value > 0 else None
 
@@ -303,7 +304,7 @@ def replication_factor(properties: Mapping[str, str]) -> int | None:
 
 
 def number_block(properties: Mapping[str, str]) -> int:
-    """How many numbers a bucket takes at a time for an auto-increment column."""
+    """How many auto-increment numbers a bucket reserves at a time."""
     return _int(properties, "table.auto-increment.cache-size")
 
 
@@ -318,7 +319,7 @@ def lake_freshness_ms(properties: Mapping[str, str]) -> int:
 
 
 def lake_upkeep(properties: Mapping[str, str]) -> LakeUpkeep:
-    """How the table's copy in the lake is kept in order."""
+    """How the table's copy in the lake is maintained."""
     return LakeUpkeep(
         compacts=bool(_read(properties, "table.datalake.auto-compaction")),
         files=_int(properties, "table.datalake.compaction.files"),
@@ -332,7 +333,7 @@ def lake_upkeep(properties: Mapping[str, str]) -> LakeUpkeep:
 
 
 def statistics_columns(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:
-    """Positions, ascending, of the columns whose statistics each batch carries; empty when none is asked for.
+    """Positions, ascending, of the columns whose statistics each batch carries; empty when none are wanted.
 
     A column whose type has no statistics, or that does not exist (yet), is left out.
     """
@@ -353,7 +354,7 @@ def has_statistics(data_type: DataType) -> bool:
 
 
 def auto_partition(properties: Mapping[str, str], description: TableDescription) -> auto.AutoPartition | None:
-    """The rule by which partitions come and go, or None when the table has none."""
+    """The rule that creates and drops partitions, or None when the table has none."""
     if not _read(properties, "table.auto-partition.enabled"):
         return None
     keys = description.partition_keys
@@ -363,7 +364,7 @@ def auto_partition(properties: Mapping[str, str], description: TableDescription)
     if key is None and len(keys) > 1:
         raise InvalidConfig(f"table.auto-partition.key must say which of {list(keys)} holds the time")
     if key is not None and key not in keys:
-        raise InvalidConfig(f"table.auto-partition.key is {key!r}, which is none of {list(keys)}", key=key)
+        raise InvalidConfig(f"table.auto-partition.key is {key!r}, which is not one of {list(keys)}", key=key)
     position = 0 if key is None else keys.index(key)
     unit = str(_read(properties, "table.auto-partition.time-unit"))
     format_text = properties.get("table.auto-partition.time-format")
@@ -431,8 +432,8 @@ def reference_markdown() -> str:
         "# Table properties",
         "",
         "Generated from `strom/model/properties.py`; a test compares. Names are Fluss's unless a line says that a",
-        "property is Strom's own. *Alterable* properties can be changed by `strom table alter`, the others are fixed",
-        "when a table is made. Durations look like `7 d` or `30 s`, sizes like `1 gb`.",
+        "property is Strom's own. *Alterable* properties can be changed by `strom table alter`; the others are fixed",
+        "when a table is created. Durations look like `7 d` or `30 s`, sizes like `1 gb`.",
     ]
     for title, group in GROUPS:
         lines += [

@@ -1,12 +1,12 @@
-"""The columns of a table, each with an id for ever.
+"""The columns of a table, each with a permanent id.
 
 Invariants
-    1. Column and row-field ids are unique within a schema and never above ``highest_field_id``; an id is
-       never given twice in a table's life, so data written under any older schema maps by id.
+    1. Column and row-field ids are unique within a schema and never above ``highest_field_id``; an id is never reused
+       during a table's life, so data written under any older schema maps by id.
     2. Names are unique; primary-key columns exist, are scalar and NOT NULL.
     3. A later schema of the same table only adds nullable columns at the end (so far).
 
-Ids are given as the peer gives them: in order, a row before its fields (``docs/types.md``).
+Ids are assigned as in the peer: in order, a row before its fields (``docs/types.md``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCHEMA_ID_MAX = 2**15 - 1
 
 @dataclass(frozen=True)
 class Column:
-    """One column. ``aggregation`` is the peer's ``agg_function`` as JSON text, kept as it came."""
+    """One column. ``aggregation`` is the peer's ``agg_function`` as JSON text, unchanged."""
 
     id: int
     name: str
@@ -88,7 +88,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: object, schema_id: int = 1) -> Schema:
-        """The schema that the peer's JSON describes; :class:`InvalidTable` names the place that is wrong."""
+        """The schema in the peer's JSON; :class:`InvalidTable` names the place that is wrong."""
         doc = value if isinstance(value, Document) else Document(value, "schema", InvalidTable)
         if doc.integer("version", low=0, default=1) != 1:
             doc.refuse("version", "must be 1")
@@ -99,7 +99,7 @@ class Schema:
         return cls(schema_id, tuple(columns), primary_key, doc.texts("auto_increment_column"), highest)
 
     def to_json(self) -> dict[str, Any]:
-        """The peer's JSON form. The schema id is not in it: it travels beside it."""
+        """The peer's JSON form. The schema id is not part of it and is sent separately."""
         document: dict[str, Any] = {
             "version": 1,
             "columns": [column.to_json() for column in self.columns],
@@ -130,7 +130,7 @@ class Schema:
         return self.columns[self.position(name)]
 
     def position(self, name: str) -> int:
-        """Where the column of this name stands, from 0."""
+        """The position of the column of this name, from 0."""
         position = self._positions.get(name)
         if position is None:
             raise InvalidProjection(
@@ -145,7 +145,7 @@ class Schema:
         return self._by_id.get(column_id)
 
     def projected(self, names: Sequence[str]) -> tuple[int, ...]:
-        """The positions of the columns named, in the order given."""
+        """The positions of these columns, in the order given."""
         if not names:
             raise InvalidProjection("A projection needs at least one column")
         positions = tuple(self.position(name) for name in names)
@@ -154,14 +154,14 @@ class Schema:
         return positions
 
     def add_column(self, name: str, data_type: DataType, comment: str | None = None) -> Schema:
-        """The next schema: one more column at the end, NULL in every row that is already there."""
+        """The next schema: one more column at the end, which is NULL in all existing rows."""
         if not data_type.nullable:
             raise InvalidAlter(
-                f"Column {name!r} must be nullable: the rows already written have no value for it",
+                f"Column {name!r} must be nullable: existing rows have no value for it",
                 column=name,
             )
         if self.find(name) is not None:
-            raise InvalidAlter(f"There is a column {name!r} already", column=name)
+            raise InvalidAlter(f"Column {name!r} exists already", column=name)
         column_id = self.highest_field_id + 1
         data_type, after = with_field_ids(data_type, column_id + 1)
         column = Column(column_id, name, data_type, comment)
@@ -201,7 +201,7 @@ class Schema:
             check_comment(column.comment)
         if len(self._positions) < len(self.columns):
             twice = sorted({name for name in self.names if self.names.count(name) > 1})
-            raise InvalidTable(f"Columns need names that differ: {twice} stand twice", columns=tuple(twice))
+            raise InvalidTable(f"Columns need distinct names: {twice} occur twice", columns=tuple(twice))
 
     def _check_ids(self) -> None:
         ids = self._all_ids()
@@ -211,13 +211,13 @@ class Schema:
             raise InvalidTable("Two columns or row fields have the same id", ids=tuple(ids))
         if min(ids) < 0 or not max(ids) <= self.highest_field_id <= INT_MAX:
             raise InvalidTable(
-                f"Column ids lie between 0 and highest_field_id ({self.highest_field_id}), not {max(ids)}",
+                f"Column ids must be between 0 and highest_field_id ({self.highest_field_id}), not {max(ids)}",
                 highest_field_id=self.highest_field_id,
             )
 
     def _check_primary_key(self) -> None:
         if len(set(self.primary_key)) < len(self.primary_key):
-            raise InvalidTable(f"A column stands twice in the primary key {list(self.primary_key)}")
+            raise InvalidTable(f"A column occurs twice in the primary key {list(self.primary_key)}")
         for name in self.primary_key:
             column = self._named(name, "primary key")
             if column.type.nested:
@@ -231,11 +231,11 @@ class Schema:
         if not self.auto_increment:
             return
         if len(self.auto_increment) > 1 or not self.primary_key:
-            raise InvalidTable("One column of a primary-key table can be auto-increment, no more")
+            raise InvalidTable("Only one column can be auto-increment, and only in a primary-key table")
         column = self._named(self.auto_increment[0], "auto-increment column")
         if not isinstance(column.type, Int | BigInt) or column.name in self.primary_key:
             raise InvalidTable(
-                f"Auto-increment column {column.name!r} must be INT or BIGINT and no part of the primary key",
+                f"Auto-increment column {column.name!r} must be INT or BIGINT and not part of the primary key",
                 column=column.name,
             )
 
@@ -243,7 +243,7 @@ class Schema:
         column = self.find(name)
         if column is None:
             raise InvalidTable(
-                f"The {role} names {name!r}, which is no column{nearest(name, self._positions)}"
+                f"The {role} names {name!r}, which is not a column{nearest(name, self._positions)}"
             )
         return column
 
@@ -275,7 +275,7 @@ def _column_from_json(doc: Document, primary_key: tuple[str, ...]) -> Column:
 
 
 def _give_missing_ids(columns: list[Column], highest: int) -> tuple[list[Column], int]:
-    """Clients of before ids existed send none; then order gives them, as the peer does."""
+    """Old clients send no ids; they are then assigned in order, as the peer does."""
     ids = [column.id for column in columns]
     nested_ids = [item.id for column in columns for item in row_fields(column.type)]
     if all(number == NO_ID for number in ids + nested_ids):

@@ -1,8 +1,8 @@
 """What a table is: its path, its description, and the table as the catalog knows it.
 
-A description is what a client sends to create a table and what it gets back: the peer's JSON. An object here
-is valid once it exists: key columns exist and have types that can be keys. Properties are checked apart, in
-``properties.py``, because limits and defaults are the server's.
+A description is what a client sends to create a table and what it gets back: the peer's JSON. Every object here is
+valid once it exists: key columns exist and have types that can be keys. Properties are checked in ``properties.py``,
+because their limits and defaults depend on the server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strom.model.schema import Schema
 
 DEFAULT_DATABASE = "fluss"
 BUCKETS_MAX = 2**20
-"""What a description can say at all; the server's ``max.bucket.num`` is lower."""
+"""The most that a description can state; the server's ``max.bucket.num`` is lower."""
 PROPERTIES_MAX = 1000
 PROPERTY_LENGTH_MAX = 64 * 1024
 
@@ -50,7 +50,7 @@ class TablePath(NamedTuple):
 
 @dataclass(frozen=True)
 class TableDescription:
-    """What makes a table: schema, keys, buckets, properties. ``bucket_count`` None: the server chooses."""
+    """What defines a table: schema, keys, buckets, properties. ``bucket_count`` None: the server chooses."""
 
     schema: Schema
     partition_keys: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class TableDescription:
         return json
 
     def to_json_bytes(self) -> bytes:
-        """The peer's JSON form as it travels: compact, UTF-8, keys sorted."""
+        """The peer's JSON form on the wire: compact, UTF-8, keys sorted."""
         return canonical(self.to_json()).encode("utf-8")
 
     @property
@@ -139,7 +139,7 @@ class TableDescription:
                     column=name,
                 )
         if self.has_primary_key and not self._physical_key():
-            raise InvalidTable("The primary key needs a column beside the partition keys")
+            raise InvalidTable("The primary key needs a column besides the partition keys")
 
     def _check_bucket_key(self) -> None:
         self._check_key("bucket key", self.bucket_key)
@@ -157,19 +157,19 @@ class TableDescription:
 
     def _check_key(self, role: str, names: tuple[str, ...]) -> None:
         if len(set(names)) < len(names):
-            raise InvalidTable(f"A column stands twice in the {role} {list(names)}")
+            raise InvalidTable(f"A column occurs twice in the {role} {list(names)}")
         for name in names:
             if self.schema.find(name) is None:
                 hint = nearest(name, self.schema.names)
-                raise InvalidTable(f"The {role} names {name!r}, which is no column{hint}", column=name)
+                raise InvalidTable(f"The {role} names {name!r}, which is not a column{hint}", column=name)
 
 
 @dataclass(frozen=True)
 class TableEntry:
     """A table that exists. ``schemas`` are all versions, oldest first; the description has the newest.
 
-    ``leaders`` names the leading server of each bucket; it is empty for a partitioned table, whose partitions
-    have leaders of their own.
+    ``leaders`` has the leading server of each bucket; it is empty for a partitioned table, whose partitions have their
+    own leaders.
     """
 
     table_id: int

@@ -1,7 +1,7 @@
 """SQL text to type: ``DECIMAL(10, 2) NOT NULL``, ``MAP<STRING, ROW<a INT, `b c` ARRAY<DATE>>>``.
 
-Case does not matter. Without parameters, DECIMAL is (10, 0), CHAR and BINARY (1), TIME (0), TIMESTAMP (6), as
-in the SQL standard and in the peer.
+Case does not matter. Without parameters, DECIMAL is (10, 0), CHAR and BINARY (1), TIME (0), TIMESTAMP (6), as in the
+SQL standard and in the peer.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _PARAMETERS: dict[type[DataType], tuple[int, ...]] = {
 
 
 def parse(text: str) -> DataType:
-    """The type that a SQL text names; :class:`InvalidTable` says where it stops making sense."""
+    """The type in SQL text; :class:`InvalidTable` says where it cannot be read."""
     reader = _Reader(text, _TOKEN)
     data_type = reader.type(1)
     if reader.kind != "end":
@@ -140,7 +140,7 @@ class _Reader(TokenReader):
         return RowField(name, self.type(depth))
 
     def parameters(self, defaults: tuple[int, ...]) -> tuple[int, ...]:
-        """The numbers in parentheses; defaults stand in for those not written."""
+        """The numbers in parentheses, with defaults for missing ones."""
         if not defaults or not self.skip("("):
             return defaults
         found = [self.number()]

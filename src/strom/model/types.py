@@ -78,7 +78,7 @@ _BY_ROOT = {kind.root: kind for kind in SCALARS}
 
 
 def from_json(json: object, path: str = "type") -> DataType:
-    """The type a peer's JSON describes; :class:`InvalidTable` names the place that is wrong."""
+    """The type in the peer's JSON; :class:`InvalidTable` names the place that is wrong."""
     return _read(Document(json, path, InvalidTable), 1)
 
 
@@ -97,7 +97,7 @@ def _read(doc: Document, depth: int) -> DataType:
         return Map(key, _read(doc.document("value_type"), depth + 1), nullable=nullable)
     if root != Row.root:
         known = sorted([*_BY_ROOT, Array.root, Map.root, Row.root])
-        doc.refuse("type", f"is {root!r}, which is none of {', '.join(known)}", found=root)
+        doc.refuse("type", f"is {root!r}, which is not one of {', '.join(known)}", found=root)
     fields = tuple(_read_field(item, depth + 1) for item in doc.documents("fields"))
     return Row(fields, nullable=nullable)
 
@@ -127,8 +127,8 @@ def _read_field(doc: Document, depth: int) -> RowField:
 def from_arrow(arrow: pa.DataType, nullable: bool = True) -> DataType:
     """The type that holds every value of an Arrow type.
 
-    Layout variants (large, view, dictionary, run-end, fixed-size list, extension) become the plain type;
-    unsigned and half-width numbers become the next wider one. The rest is refused with a suggestion.
+    Layout variants (large, view, dictionary, run-end, fixed-size list, extension) become the plain type; unsigned and
+    half-width numbers become the next wider type. Other types are refused with a suggestion.
     """
     kind = _from_simple(arrow)
     if kind is None:

@@ -1,4 +1,4 @@
-"""Filters: as people write them, as plain data, as Arrow computes them; and which partitions they leave.
+"""Filters: as text, as data, and as computed by Arrow; and which partitions they leave to read.
 
 Read ``predicate.py`` first.
 """

@@ -1,7 +1,7 @@
 """Which partitions can hold rows that pass a filter: decided from their names alone.
 
-Parts of the filter about other columns count as possible, so the answer errs only towards reading. The same holds for
-a value whose text does not say which value it was (TIME beyond milliseconds), or that somebody wrote by hand.
+Conditions on other columns count as possible, so the answer errs only towards reading. The same holds for a text that
+does not determine its value (TIME beyond milliseconds), or that was written by hand.
 """
 
 from __future__ import annotations
@@ -87,30 +87,32 @@ def _possible(predicate: Predicate, columns: dict[str, pa.Array], count: int) ->
 
 
 def _column(texts: Sequence[str], data_type: DataType) -> pa.Array:
-    """The values behind the texts; NULL where a text does not say."""
+    """The values of the texts; NULL where a text does not determine one."""
     kind = data_type.to_arrow()
     found = [_value(text, data_type) for text in texts]
     known = [i for i, value in enumerate(found) if value is not None]
     again = value_texts(pa.array([found[i] for i in known], kind))
-    # Only a text that is exactly the value's own counts: "007" was not made from the number 7.
+    # Only the value's own text counts: "007" was not made from the number 7.
     exact = {i for i, text in zip(known, again, strict=True) if text == texts[i]}
     return pa.array([value if i in exact else None for i, value in enumerate(found)], kind)
 
 
 def check_texts(keys: Sequence[str], texts: Sequence[str], types: Sequence[DataType]) -> None:
-    """Refuse a text that no row of its key's type would ever have: such a partition could not be filled.
+    """Refuse a text that no row's value has: no row could ever go to such a partition.
 
-    Only types whose values have one text with every client are checked.
+    Checks only types whose values have the same text in every client.
     """
     for key, text, data_type in zip(keys, texts, types, strict=True):
         if isinstance(data_type, _ONE_TEXT) and _column([text], data_type).null_count:
             raise InvalidPartition(
-                f"{key} = {text!r} names no partition: {key} is {data_type.sql_name()}", key=key, value=text
+                f"{key} = {text!r} cannot be a partition: {key} is {data_type.sql_name()}",
+                key=key,
+                value=text,
             )
 
 
 def _value(text: str, data_type: DataType) -> object:
-    """What Arrow takes for the value behind a text, or None."""
+    """The value of a text, as Arrow accepts it, or None."""
     try:
         value = _parsed(text, data_type)
         pa.scalar(value, data_type.to_arrow())

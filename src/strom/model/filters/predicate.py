@@ -2,13 +2,14 @@
 
     (col("price") > 10) & col("day").is_in(["2024-01-01", "2024-01-02"]) & ~col("name").starts_with("x")
 
-A predicate is a tree of AND and OR over leaves that each look at one column by name. There is no NOT node: ``~`` is
-pushed into the leaves when it is applied, which is exact in SQL's three-valued logic. A row passes when the answer is
-TRUE; FALSE and NULL drop it. NaN equals NaN and is greater than every number (``predicate_arrow.py``).
+A predicate is a tree of AND and OR over leaves, each about one column by name. There is no NOT node: ``~`` is pushed
+into the leaves, which is exact in SQL's three-valued logic. A row passes when the result is TRUE; FALSE and NULL drop
+it. NaN equals NaN and is greater than every number (``predicate_arrow.py``).
 
-Made by hand or read from text, a predicate holds literals as people write them. ``check`` fits it to a schema: the
-columns exist, the literals become the columns' physical values (``predicate_literals.py``) and ``type`` is set. Only a
-checked predicate should be evaluated, sent or used to skip batches. ``str`` gives text that ``parse_predicate`` reads.
+A new predicate, built in code or read from text, holds literals as people write them. ``check`` fits it to a schema:
+the columns exist, the literals become the columns' physical values (``predicate_literals.py``) and ``type`` is set.
+Only a checked predicate may be evaluated, sent or used to skip batches. ``str`` gives text that ``parse_predicate``
+reads.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ _LIKE_NAMES = {"starts": "starts_with", "ends": "ends_with", "contains": "contai
 
 
 class Predicate:
-    """The root of all filters."""
+    """The base of all filters."""
 
     def check(self, schema: Schema, *, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_MAX) -> Predicate:
         """The same filter fitted to a schema; :class:`InvalidPredicate` says what does not fit."""
         depth, nodes = _measure(self)
         if depth > depth_max or nodes > nodes_max:
             raise LimitExceeded(
-                f"A filter may be {depth_max} deep and have {nodes_max} parts, not {depth} and {nodes}",
+                f"A filter can be at most {depth_max} deep and have {nodes_max} parts, not {depth} and {nodes}",
                 depth=depth,
                 nodes=nodes,
             )
         return self._checked(schema)
 
     def columns(self) -> frozenset[str]:
-        """The names of the columns it looks at."""
+        """The names of the columns it uses."""
         return frozenset(node.column for node in walk(self) if isinstance(node, Leaf))
 
     def to_arrow(self) -> Any:
@@ -63,7 +64,7 @@ class Predicate:
         return self._computed(pc.field)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """For each row whether it passes; never NULL."""
+        """For each row, whether it passes; never NULL."""
         import pyarrow.compute as pc
 
         return pc.fill_null(self._computed(batch.column), False)
@@ -105,7 +106,7 @@ class Leaf(Predicate):
 
 @dataclass(frozen=True)
 class Compare(Leaf):
-    """``column op value``. ``type`` is the column's once the predicate is checked, and the value physical."""
+    """``column op value``. Once checked, ``type`` is the column's type and the value is physical."""
 
     op: str
     value: Any
@@ -154,7 +155,7 @@ class IsNull(Leaf):
 
 @dataclass(frozen=True)
 class In(Leaf):
-    """``column [NOT] IN (values)``. An empty list holds nothing; its negation holds everything, NULL too."""
+    """``column [NOT] IN (values)``. IN an empty list is never true; NOT IN is always true, even for NULL."""
 
     values: tuple[Any, ...]
     negated: bool = False
@@ -192,7 +193,7 @@ class In(Leaf):
 
 @dataclass(frozen=True)
 class Like(Leaf):
-    """Whether text starts with, ends with or contains a piece. Case matters; there are no wildcards."""
+    """Whether text starts with, ends with or contains other text. Case-sensitive, without wildcards."""
 
     kind: LikeKind
     text: str
@@ -308,31 +309,31 @@ class ColumnRef:
         return And((Compare(self.name, ">=", low), Compare(self.name, "<=", high)))
 
     def is_null(self) -> Predicate:
-        """Has no value."""
+        """The value is NULL."""
         return IsNull(self.name)
 
     def is_not_null(self) -> Predicate:
-        """Has a value."""
+        """The value is not NULL."""
         return IsNull(self.name, negated=True)
 
     def is_in(self, values: Iterable[object]) -> Predicate:
-        """Equals one of the values."""
+        """The value equals one of these."""
         return In(self.name, tuple(values))
 
     def not_in(self, values: Iterable[object]) -> Predicate:
-        """Has a value, and it equals none of these."""
+        """The value is not NULL and equals none of these."""
         return In(self.name, tuple(values), negated=True)
 
     def starts_with(self, text: str) -> Predicate:
-        """Text that begins so."""
+        """The text starts with this."""
         return Like(self.name, "starts", text)
 
     def ends_with(self, text: str) -> Predicate:
-        """Text that ends so."""
+        """The text ends with this."""
         return Like(self.name, "ends", text)
 
     def contains(self, text: str) -> Predicate:
-        """Text with this piece in it."""
+        """The text contains this."""
         return Like(self.name, "contains", text)
 
     def __bool__(self) -> NoReturn:
@@ -348,7 +349,7 @@ def col(name: str) -> ColumnRef:
 
 
 def walk(predicate: Predicate) -> Iterator[Predicate]:
-    """Every node, a parent before its children. Not recursive: a tree from outside may be deep."""
+    """Every node, parents first. Not recursive, because a tree from outside may be deep."""
     waiting = [predicate]
     while waiting:
         node = waiting.pop()
@@ -372,7 +373,7 @@ def _same_type(predicate: Predicate, found: DataType, column: Column) -> Predica
     """A checked predicate may be checked again, against a schema in which the column has the same type."""
     if found.as_nullable(True) != column.type.as_nullable(True):
         raise InvalidPredicate(
-            f"The filter was made for column {column.name!r} as {found}, and it is {column.type}",
+            f"The filter was made for column {column.name!r} of type {found}, but it is {column.type}",
             column=column.name,
         )
     return predicate
@@ -381,7 +382,7 @@ def _same_type(predicate: Predicate, found: DataType, column: Column) -> Predica
 def _refuse_null(column: str, value: object) -> None:
     if value is None:
         raise InvalidPredicate(
-            f"Column {column!r} cannot be compared with NULL: that is never true. Use is_null() or is_not_null()",
+            f"Column {column!r} cannot be compared with NULL, which is never true. Use is_null() or is_not_null()",
             column=column,
         )
     if isinstance(value, ColumnRef):

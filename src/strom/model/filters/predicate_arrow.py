@@ -1,10 +1,10 @@
-"""How each leaf of a predicate is computed by Arrow: on whole columns, or as an expression to be run elsewhere.
+"""How Arrow computes each leaf of a predicate: on whole columns, or as an expression that runs elsewhere.
 
-``x`` is an array or a ``pyarrow.compute.Expression``; the same calls serve both. The answer is three-valued where
-Arrow's is; a filter keeps TRUE and drops FALSE and NULL alike.
+``x`` is an array or a ``pyarrow.compute.Expression``; the same calls serve both. Results are three-valued where Arrow's
+are; a filter keeps TRUE and drops FALSE and NULL.
 
-Two things differ from Arrow's own comparisons, and agree with DuckDB, Spark, PostgreSQL, Polars and the peer: NaN
-equals NaN and is greater than every other number. Minus zero equals zero.
+Unlike in Arrow's own comparisons, NaN equals NaN and is greater than every other number, and minus zero equals zero: as
+in DuckDB, Spark, PostgreSQL, Polars and the peer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_null(x: Any, negated: bool) -> Any:
 
 
 def is_in(x: Any, values: Sequence[object], negated: bool, data_type: DataType | None) -> Any:
-    """``x [NOT] IN (values)``. An empty list holds nothing, so NOT IN of it is true even of NULL."""
+    """``x [NOT] IN (values)``. IN an empty list is never true, so NOT IN is true even for NULL."""
     import pyarrow.compute as pc
 
     if not values:
@@ -58,7 +58,7 @@ def is_in(x: Any, values: Sequence[object], negated: bool, data_type: DataType |
 
 
 def like(x: Any, kind: str, text: str, negated: bool) -> Any:
-    """Whether text starts with, ends with or contains a piece."""
+    """Whether text starts with, ends with or contains other text."""
     import pyarrow.compute as pc
 
     found = getattr(pc, _PATTERNS[kind])(x, pattern=text)

@@ -1,10 +1,10 @@
-"""Literals of a predicate: from what people write to the column's own value, without changing what is meant.
+"""Literals of a predicate: from what people write to the column's physical value, with the same meaning.
 
 A checked literal is the *physical* value of the column's type: days for DATE, ticks of the column's unit for TIME and
-the TIMESTAMPs, ``decimal.Decimal`` for DECIMAL, and the plain Python value for the rest. Where the literal is not a
-value of the column's type (5.5 for an INT, a nanosecond for a TIMESTAMP(3), 1000 for a TINYINT), the comparison is
-rewritten so that it keeps its meaning, NULL rows included: ``id > 5.5`` is ``id > 5``, ``tiny = 1000`` is
-``tiny > 127``, which nothing satisfies. Only FLOAT and DOUBLE round, to the nearest value the column can have.
+the TIMESTAMPs, ``decimal.Decimal`` for DECIMAL, and the plain Python value for the rest. If the column's type cannot
+hold the literal (5.5 for an INT, a nanosecond for a TIMESTAMP(3), 1000 for a TINYINT), the comparison is rewritten with
+the same meaning, also for NULL: ``id > 5.5`` becomes ``id > 5``, and ``tiny = 1000`` becomes ``tiny > 127``, which no
+row satisfies. Only FLOAT and DOUBLE round, to the nearest value of the type.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NS_PER_SECOND = 10**9
 NS_PER_DAY = 86_400 * NS_PER_SECOND
 TICKS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EXPONENT_MAX = 400
-"""Beyond 10**400 a number is larger than anything a column holds; exact arithmetic on it would only burn memory."""
+"""Beyond 10**400 a number is larger than any column value; exact arithmetic on it would only waste memory."""
 
 _WIDTHS: dict[type[DataType], int] = {TinyInt: 8, SmallInt: 16, Int: 32, BigInt: 64}
 _ABOVE = {"=": ">", "<>": "<=", "<": "<=", "<=": "<=", ">": ">", ">=": ">"}
@@ -95,9 +95,9 @@ def coerce(op: str, value: object, data_type: DataType, column: str) -> tuple[st
 
 
 def snap(op: str, exact: Fraction | float, low: int, high: int) -> tuple[str, int]:
-    """A comparison with any number, as one with a whole number between ``low`` and ``high`` that means the same.
+    """Rewrite a comparison with any number as an equivalent one with an integer between ``low`` and ``high``.
 
-    The result is equal in three-valued logic: NULL stays NULL, because the column is still compared.
+    Equivalent in three-valued logic: NULL stays NULL, because the column is still compared.
     """
     if exact > high:
         return _ABOVE[op], high
@@ -133,19 +133,19 @@ def nanoseconds(value: int, data_type: DataType) -> Nanoseconds:
 
 
 def from_unscaled(unscaled: int, scale: int) -> decimal.Decimal:
-    """An exact decimal from its digits; arithmetic would round to the context's precision."""
+    """An exact decimal from its digits. Arithmetic would round to the context's precision."""
     return decimal.Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
 
 def order_key(value: Value) -> tuple[int, Any]:
-    """A key that sorts literals and statistics as predicates compare them: NaN last, equal to itself."""
+    """A sort key for literals and statistics that orders as predicates do: NaN last, equal to itself."""
     if isinstance(value, float) and math.isnan(value):
         return (1, 0)
     return (0, value)
 
 
 def text_of(value: object, data_type: DataType | None) -> str:
-    """A literal as the text of a predicate has it; reading and checking it again gives the same value."""
+    """A literal as predicate text; reading and checking it again gives the same value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
@@ -177,14 +177,14 @@ def _plain(value: object) -> object:
 def _refuse(value: object, data_type: DataType, column: str, example: str) -> NoReturn:
     if value is None:
         raise InvalidPredicate(
-            f"Column {column!r} cannot be compared with NULL: that is never true. Write IS NULL or IS NOT NULL",
+            f"Column {column!r} cannot be compared with NULL, which is never true. Write IS NULL or IS NOT NULL",
             column=column,
         )
     shown = repr(value)
     if len(shown) > 80:
         shown = shown[:77] + "..."
     raise InvalidPredicate(
-        f"Column {column!r} is {data_type.sql_name()}, and {shown} is not such a value; write {example}",
+        f"Column {column!r} is {data_type.sql_name()}, but {shown} is not; write {example}",
         column=column,
         type=data_type.sql(),
     )
@@ -214,11 +214,11 @@ def _bytes(value: object, data_type: DataType, column: str) -> bytes:
 
 
 def _number(value: object, data_type: DataType, column: str) -> Fraction | float:
-    """The exact number, or plus or minus infinity. NaN counts as above every number."""
+    """The exact number, or plus or minus infinity. NaN is above every number."""
     if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
         _refuse(value, data_type, column, "a number without quotes")
     if isinstance(value, float):
-        # The shortest text of a float is what was typed: 0.1 means one tenth, not its nearest binary neighbour.
+        # A float means its shortest text: 0.1 is one tenth, not the nearest binary number.
         value = decimal.Decimal(repr(value))
     if isinstance(value, int):
         return Fraction(value)
@@ -257,7 +257,7 @@ def _rounded_to_float(value: float) -> float:
 
 
 def _beyond_floats(op: str, infinity: float) -> tuple[str, float]:
-    """A finite literal that the column's type cannot reach lies between its largest value and infinity."""
+    """A finite literal beyond the column's type lies between its largest value and infinity."""
     if op in ("=", "<>"):
         return (">" if op == "=" else "<="), math.nan  # nothing is above NaN; everything is at most NaN
     if infinity > 0:
@@ -294,7 +294,9 @@ def _datetime_ns(value: dt.datetime, zoned: bool, data_type: DataType, column: s
     offset = value.utcoffset() or dt.timedelta()
     since = value.replace(tzinfo=None) - offset - dt.datetime(1970, 1, 1)
     whole = (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
-    return whole * 1000 + int(getattr(value, "nanosecond", 0))  # pandas has the last three digits apart
+    return whole * 1000 + int(
+        getattr(value, "nanosecond", 0)
+    )  # pandas keeps the last three digits separately
 
 
 def _time_of_day(value: object, data_type: DataType, column: str) -> int:

@@ -1,12 +1,12 @@
-"""Text to predicate, in the SQL that people know.
+"""Parses the text of a filter, in familiar SQL.
 
     price > 10 and (name = 'x' or day is null) and id in (1, 2)
     day between '2024-01-01' and '2024-01-31' and not active and name like 'x%'
     starts_with(name, 'x')    ends_with(name, 'x')    contains(name, 'x')
 
-Words may be in any case. Column names that are not plain words stand in "double quotes" or `backticks`; text stands in
-single quotes, doubled inside; bytes are X'0aff'. A column alone means that it is true. LIKE takes ``%`` at the ends
-only. What cannot be read is refused with its position.
+Keywords may be in any case. Column names that are not plain words are quoted in "double quotes" or `backticks`; text is
+in single quotes, doubled inside; bytes are X'0aff'. A column alone means that it is true. LIKE takes ``%`` only at the
+ends. Errors give the position.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KEYWORDS = {"and", "or", "not", "is", "in", "like", "between", "null", "true", 
 
 
 def parse_predicate(text: str) -> Predicate:
-    """The filter that a text describes; :class:`InvalidPredicate` says where it stops making sense."""
+    """The filter in a text; :class:`InvalidPredicate` says where it cannot be read."""
     if len(text) > LENGTH_MAX:
         raise InvalidPredicate(
             f"A filter has at most {LENGTH_MAX} characters, not {len(text)}", length=len(text)
@@ -102,7 +102,7 @@ class _Reader(TokenReader):
         return self.kind == "word" and self.token.lower() in ("true", "false", "null")
 
     def about(self, column: str) -> Predicate:
-        """What is said about a column."""
+        """The condition on a column."""
         if self.kind == "sign" and self.token in _OPERATORS:
             op = _OPERATORS[self.token]
             self.advance()
@@ -145,7 +145,7 @@ class _Reader(TokenReader):
         piece = pattern.strip("%")
         if "%" in piece or "_" in piece or "\\" in piece:
             raise InvalidPredicate(
-                f"LIKE takes '%' at the ends only (position {start}); for text with '%', '_' or '\\' in it use "
+                f"LIKE takes '%' only at the ends (position {start}); for text with '%', '_' or '\\' in it use "
                 "starts_with(), ends_with() or contains()",
                 position=start,
             )
@@ -164,7 +164,7 @@ class _Reader(TokenReader):
         return Compare(self.column(), op, value)
 
     def function(self) -> Predicate | None:
-        """``starts_with(name, 'x')``; None when the word is a column of that name."""
+        """``starts_with(name, 'x')``; None when the word is a column name."""
         after = self.text[self.position :].lstrip()
         if not after.startswith("("):
             return None
@@ -194,7 +194,7 @@ class _Reader(TokenReader):
         return text
 
     def literal(self) -> Any:
-        """A value: number, text, bytes, true, false, or DATE '…' and its like."""
+        """A value: number, text, bytes, true, false, or DATE '…' and the like."""
         if self.kind == "text":
             return self.text_literal()
         if self.kind == "bytes":
@@ -208,7 +208,7 @@ class _Reader(TokenReader):
             self.advance()
             return self.text_literal()
         if self.kind == "word" and self.token.lower() == "null":
-            self.fail("a value (nothing is ever equal to NULL; write 'is null' or 'is not null')")
+            self.fail("a value (nothing equals NULL; write 'is null' or 'is not null')")
         return self.number()
 
     def number(self) -> int | Decimal:
@@ -228,7 +228,7 @@ class _Reader(TokenReader):
 
 
 def _pointed(text: str, start: int) -> str:
-    """A piece of the text with a mark before the place."""
+    """The text around a position, with a mark before it."""
     left = text[max(0, start - 30) : start]
     right = text[start : start + 30]
     return f"{'…' if start > 30 else ''}{left}▸{right}{'…' if len(text) > start + 30 else ''}"

@@ -1,9 +1,9 @@
-"""What servers, services and readers of the lake agree on: where it is, and how far it holds a bucket.
+"""What servers, services and readers of the lake share: where it is, and up to which offset it holds a bucket.
 
-LakeConfig      the warehouse and its catalog, as every server tells it; secrets are never in it
+LakeConfig      the warehouse and its catalog, as every server announces it; never contains secrets
 LakeKey         one bucket of one table
-Tiered          how far the lake holds a bucket: every offset below ``offset``; ``epoch`` is that of ``offset - 1``
-Bounds          per column id, what all rows ever committed lie between; a reader may skip the lake by it
+Tiered          the lake holds every offset of a bucket below ``offset``; ``epoch`` is that of ``offset - 1``
+Bounds          per column id, lower and upper bound of all rows ever committed; readers may skip the lake by it
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ S3_ENDPOINT = "s3.endpoint"
 S3_REGION = "s3.region"
 S3_PATH_STYLE = "s3.path-style"
 OPTIONS = (S3_ENDPOINT, S3_REGION, S3_PATH_STYLE)
-"""What a server may say about the storage. Keys and tokens come from the reader's own environment or options."""
+"""What a server may announce about the storage. Keys and tokens come from the reader's environment or options."""
 
 BoundValues = tuple[str, str] | None
 """(lowest, highest) as texts; None: the column was NULL in every row."""
 UNKNOWN = "?"
-"""In place of a column's bounds: rows are there, and nothing is known about their values."""
+"""Instead of a column's bounds: there are rows, but nothing is known about their values."""
 Bounds = Mapping[int, "BoundValues | str"]
-"""By column id. A column that is not there did not exist when the rows were written: it is NULL in all of them."""
+"""By column id. A missing column did not exist when the rows were written, so it is NULL in all of them."""
 
 
 Place = tuple[str | None, int]
-"""A bucket as the lake's files know it: the partition's name (None: the table has no partitions), and the number."""
+"""A bucket as the lake's files name it: the partition's name (None without partitions), and the bucket's number."""
 
 
 class LakeKey(NamedTuple):
@@ -45,7 +45,7 @@ class LakeKey(NamedTuple):
 
 
 class Tiered(NamedTuple):
-    """The lake holds a bucket below ``offset``; the record before it was written in ``epoch`` (-1: there is none)."""
+    """The lake holds a bucket below ``offset``; ``epoch`` wrote the record before it (-1: there is none)."""
 
     offset: int
     epoch: int
@@ -63,9 +63,9 @@ class LakeConfig:
     uri: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     owner: LakeOwner | None = None
-    """Who writes to it: the cluster that tells this. None: nobody is checked."""
+    """The only cluster that may write to it. None: not checked."""
     home: bool = False
-    """Whether it lies inside the cluster's data folder, catalog and all, and is copied with it."""
+    """Whether it lies inside the cluster's data folder, with its catalog, and is copied with it."""
 
     def __post_init__(self) -> None:
         if self.catalog not in CATALOGS:
@@ -90,7 +90,7 @@ class LakeConfig:
 
     @property
     def local(self) -> bool:
-        """Whether the warehouse is a folder of this machine (or one mounted by all)."""
+        """Whether the warehouse is a local folder (or one that all machines mount)."""
         return self.warehouse.startswith("file://")
 
     @property
@@ -99,7 +99,7 @@ class LakeConfig:
         return self.uri if self.uri is not None else f"{local_path(self.warehouse)}/catalog.db"
 
     def to_json(self) -> dict[str, Any]:
-        """The plain form, which travels; ``from_json`` reads it."""
+        """The JSON form; ``from_json`` reads it."""
         found: dict[str, Any] = {
             "warehouse": self.warehouse,
             "catalog": self.catalog,
@@ -115,7 +115,7 @@ class LakeConfig:
 
     @classmethod
     def from_json(cls, value: object) -> LakeConfig:
-        """From the plain form; what cannot be one is an InvalidSetting."""
+        """From the JSON form; InvalidSetting when it is malformed."""
         doc = Document(value, "lake", InvalidSetting)
         return cls(
             doc.text("warehouse"),
@@ -142,7 +142,7 @@ def bounds_from_json(doc: Document, key: str) -> dict[int, BoundValues | str]:
     for name, value in (inner.value if inner is not None else {}).items():
         assert inner is not None
         if not name.isdecimal() or len(name) > 10:
-            inner.refuse(name, "is no column id")
+            inner.refuse(name, "is not a column id")
         if value is None or value == UNKNOWN:
             found[int(name)] = value
             continue

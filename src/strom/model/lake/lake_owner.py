@@ -1,12 +1,12 @@
-"""Whose a warehouse is: one cluster, on one data folder in one place. A file at the warehouse's root says it.
+"""Who owns a warehouse: one cluster, in one data folder. A file at the warehouse's root names the owner.
 
-Two folders may hold the same cluster: a copy, a restored backup. Each is an *incarnation* of it, and only one may
-write to a warehouse; otherwise the copy commits to the original's tables and removes the original's files.
+Two folders may hold the same cluster, such as a copy or a restored backup. Each is an *incarnation* of it, and only one
+may write to a warehouse; otherwise the copy would commit to the original's tables and remove the original's files.
 
     {"cluster": "…", "incarnation": "…", "location": "file:///…", "moved-from": ["file:///…"]}
 
-``location`` is where the paths inside the warehouse's own files say that it lies (of a folder; Iceberg's paths are
-absolute). ``moved-from``: where they said so before, as long as they have not been rewritten.
+``location`` is where a local warehouse lies according to the paths in its own files (Iceberg's paths are absolute).
+``moved-from``: former locations whose paths have not been rewritten yet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LakeOwner:
 
     @classmethod
     def of_text(cls, text: str) -> LakeOwner:
-        """From ``str``; of anything else an owner that nobody is."""
+        """From ``str(owner)``; other text gives an owner that matches nobody."""
         cluster, _, incarnation = text.partition("/")
         return cls(cluster, incarnation)
 
@@ -47,20 +47,20 @@ class LakeOwner:
 
 @dataclass(frozen=True)
 class WarehouseOwner:
-    """What the file at a warehouse's root says."""
+    """The content of the file at a warehouse's root."""
 
     owner: LakeOwner
     location: str | None = None
-    """None: nobody has looked yet, as in warehouses that are older than this file."""
+    """None: not known yet, as in warehouses older than this file."""
     moved_from: tuple[str, ...] = ()
 
     @property
     def settled(self) -> bool:
-        """Whether the paths in the warehouse's files are those of where it lies."""
+        """Whether the paths in the warehouse's files match its location."""
         return self.location is not None and not self.moved_from
 
     def to_json(self) -> bytes:
-        """The file."""
+        """The file's content."""
         found: dict[str, object] = dict(self.owner.to_json())
         if self.location is not None:
             found["location"] = self.location
@@ -70,13 +70,13 @@ class WarehouseOwner:
 
     @classmethod
     def from_json(cls, content: bytes, uri: str) -> WarehouseOwner:
-        """From the file; LakeCorrupt when it is none."""
+        """From the file's content; LakeCorrupt when it is malformed."""
         doc = Document.parse(content, uri, LakeCorrupt)
         moved = tuple(doc.texts("moved-from")) if doc.has("moved-from") else ()
         return cls(LakeOwner.from_document(doc), doc.text_or_none("location"), moved)
 
     def at(self, owner: LakeOwner, location: str) -> WarehouseOwner:
-        """The same warehouse, found at a location by another owner (or the same)."""
+        """The same warehouse, taken over at a location by an owner, possibly the same."""
         moved = (*self.moved_from, *([] if self.location is None else [self.location]))
         left = tuple(dict.fromkeys(one for one in moved if one != location))
         known = self.location is not None or bool(self.moved_from)

@@ -1,15 +1,15 @@
-"""What the cluster remembers of a table's lake: the newest snapshot it was told of, and how far each bucket is in it.
+"""What the cluster remembers about a table's lake: the newest reported snapshot, and up to where it has each bucket.
 
-The lake itself is the truth; a record is what was last reported of it, so it may lie behind, and says nothing that
-was not true once. Plain data, and JSON both ways: for the metadata, the wire, and people.
+The lake itself is the truth; a record is its last report, which may be out of date but was true once. Plain data, with
+JSON both ways: for the metadata, the wire, and people.
 
     offsets        by (partition id or None, bucket): offset A up to which the lake holds the bucket, epoch of A - 1
     partitions     the names of the partitions among them, which the lake knows by name
-    starts         where a log's rows in the lake begin, if not at 0: what came before was gone before the first round
-    readable_low   where it is lower than A: the lowest A of the snapshots that readers may still use
-    bounds         by column id: what all rows ever committed lie between (strom/model/lake/lake.py)
-    dropped        partitions that somebody dropped, by id: their rows are to be deleted from the lake, and are not read
-    fresh_ms       everything that was acknowledged before this time is in the lake
+    starts         where a log's rows in the lake begin, if not at 0: earlier rows had expired before the first round
+    readable_low   the lowest A of the snapshots that readers may still use, if lower than A
+    bounds         by column id: lower and upper bound of all rows ever committed (strom/model/lake/lake.py)
+    dropped        dropped partitions, by id: their rows are no longer read, and will be deleted from the lake
+    fresh_ms       everything acknowledged before this time is in the lake
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ REASON_CHARACTERS_MAX = 2_000
 
 @dataclass(frozen=True)
 class LakeReport:
-    """What a round tells the coordinator, by REPORT_LAKE. ``snapshot_id`` None: the lake has none yet.
+    """What a round reports to the coordinator, by REPORT_LAKE. ``snapshot_id`` None: the lake has none yet.
 
-    ``more``: rows are left that were there when the round was cut; the table is due at once.
-    ``offsets`` are all the buckets the lake knows, not only those of the round.
+    ``more``: the round left rows that existed when it was planned; the table is due again at once.
+    ``offsets``: all buckets in the lake, not only those of the round.
     """
 
     snapshot_id: int | None
@@ -55,7 +55,7 @@ class LakeReport:
     reason: str | None = None
     """Why the table is quarantined, and what to do."""
     facts: Mapping[str, int] = field(default_factory=dict)
-    """Numbers of the round for people: rows and bytes written, deletes, milliseconds per step."""
+    """Figures of the round for people: rows and bytes written, deletes, milliseconds per step."""
 
     def to_json(self) -> bytes:
         """The report on the wire."""
@@ -65,7 +65,7 @@ class LakeReport:
 
     @staticmethod
     def from_json(content: bytes, error: type[StromError]) -> LakeReport:
-        """The report of ``to_json``; anything else is refused with ``error``."""
+        """The report from its JSON; ``error`` when it is malformed."""
         doc = Document.parse(content, "lake report", error)
         return LakeReport(
             **_common_of(doc),
@@ -101,14 +101,14 @@ class LakeRecord:
 
     @property
     def quarantined(self) -> bool:
-        """Whether the table waits for a person: its lake holds what no round of ours wrote."""
+        """Whether the table needs a person, because its lake holds something that none of our rounds wrote."""
         return self.state == "quarantined"
 
     def place_of(self, partition_id: int | None, name: str | None, bucket: int) -> Tiered | None:
-        """How far the lake holds a bucket; None when it holds nothing of it.
+        """Up to where the lake holds a bucket; None when it holds nothing of it.
 
-        A partition that was made again under a name that the lake knows, and that nobody dropped by hand, goes on
-        where its namesake ended.
+        A partition recreated under a name that the lake has, and that was not dropped by hand, continues where its
+        namesake ended.
         """
         found = self.offsets.get(LakeKey(partition_id, bucket))
         if found is not None and partition_id not in self.dropped:
@@ -128,13 +128,13 @@ class LakeRecord:
         return 0 if found is None else found.offset
 
     def start_of(self, partition_id: int | None, name: str | None, bucket: int) -> int:
-        """From where on the lake has the rows of a log bucket, those of an earlier partition of its name included."""
+        """Where the lake's rows of a log bucket begin, including those of earlier partitions with its name."""
         ids = {one for one, known in self.partitions.items() if known == name and one not in self.dropped}
         keys = [LakeKey(one, bucket) for one in (partition_id, *ids)]
         return min((self.starts.get(key, 0) for key in keys if key in self.offsets), default=0)
 
     def low_of(self, partition_id: int | None, bucket: int) -> int:
-        """The lowest offset from which a reader of some lake snapshot may go on in a bucket."""
+        """The lowest offset from which a reader of any lake snapshot may continue in a bucket."""
         key = LakeKey(partition_id, bucket)
         return self.readable_low.get(key, self.offset_of(partition_id, bucket))
 
@@ -144,7 +144,7 @@ class LakeRecord:
 
     @cached_property
     def _encoded(self) -> bytes:
-        # Every planned read of a table in the lake is told its record.
+        # Cached, because every planned read of a lake table gets the record.
         return canonical(
             _common(self)
             | {
@@ -159,7 +159,7 @@ class LakeRecord:
 
     @staticmethod
     def from_json(content: bytes, error: type[StromError]) -> LakeRecord:
-        """The record of ``to_json``; anything else is refused with ``error``."""
+        """The record from its JSON; ``error`` when it is malformed."""
         doc = Document.parse(content, "lake record", error)
         return LakeRecord(
             **_common_of(doc),

@@ -1,7 +1,7 @@
-"""Which tables the lake can hold. Checked when a table is to be tiered, before a row is written.
+"""Which tables the lake can hold. Checked before a table is tiered, so before any row is written.
 
-Iceberg's times and timestamps have microseconds: more digits are refused, never cut in silence. Every other type has
-its place (docs/formats/lake.md).
+Iceberg's times and timestamps have microseconds: more digits are refused, never silently truncated. Every other type
+can be stored (docs/formats/lake.md).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ BUCKET = "__bucket"
 OFFSET = "__offset"
 TIMESTAMP = "__timestamp"
 RESERVED = (BUCKET, OFFSET, TIMESTAMP)
-"""Columns that every lake table has beside the table's own."""
+"""Columns that every lake table has in addition to the table's own."""
 
 
 def check_schema(schema: Schema) -> None:
-    """Refuse what the lake cannot hold; the error names the column and what to change."""
+    """Refuse a schema that the lake cannot hold; the error names the column and what to change."""
     for column in schema.columns:
         if column.name.lower() in RESERVED:
             raise LakeUnsupported(
-                f"Column {column.name!r} cannot be in the lake: every lake table has one of its own by that name; "
+                f"Column {column.name!r} cannot be in the lake: every lake table has its own column of that name; "
                 "rename the column, or leave table.datalake.enabled false",
                 column=column.name,
             )
@@ -41,10 +41,10 @@ def check_schema(schema: Schema) -> None:
 
 
 def check_table(schema: Schema, partition_keys: Sequence[str]) -> None:
-    """Refuse a table that the lake cannot hold. Called when a table is to be tiered, and before its lake table is made.
+    """Refuse a table that the lake cannot hold. Called before tiering, and before the lake table is created.
 
-    A partition's name must stand for one value of each key, because the lake is divided by values: it does not for
-    floating point, nor for times of day beyond milliseconds.
+    A partition's name must determine the value of each key, because the lake is partitioned by values. Floating point
+    numbers, and times of day beyond milliseconds, are not determined by it.
     """
     check_schema(schema)
     for name in partition_keys:

@@ -1,4 +1,4 @@
-"""How a table's copy in the lake is kept in order: what the properties of a table say about it, as plain data."""
+"""How a table's copy in the lake is maintained, according to the table's properties."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class LakeUpkeep:
 
     compacts: bool = True
     files: int = 4
-    """So many files of one size, side by side, become one."""
+    """This many adjacent files of similar size are merged into one."""
     file_bytes: int = 128 << 20
     dead_percent: int = 20
     expires: bool = True
     snapshots: int = 20
-    """The newest, which always stay."""
+    """The number of newest snapshots, which always stay."""
     snapshots_ms: int = 24 * 3_600_000
-    """Of older ones the last of every hour stays so long."""
+    """How long the last snapshot of every hour stays among older ones."""
     removal_ms: int = 3_600_000
