@@ -16,7 +16,7 @@ import numpy as np
 from kv import key_histories
 from kv.key_histories import Colliding
 from strom.kv import instant
-from strom.kv.gather.row_source import ColumnSource
+from strom.kv.gather.column_source import ColumnSource
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.index.series import Series
 from strom.kv.lookup import many_rows as reading

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kv.stored_rows import batches, joined, key_schemas
 from strategies import same
 from strom.errors import InvalidTable
+from strom.kv.gather.column_source import ABSENT, kinds_of, source_of
 from strom.kv.gather.gather import Directory, gather, rows_equal
-from strom.kv.gather.row_source import ABSENT, kinds_of, source_of
 
 PICKS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), max_size=40)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.errors import InvalidTable
-from strom.kv.gather.row_source import ColumnSource, kinds_of, source_of
+from strom.kv.gather.column_source import ColumnSource, kinds_of, source_of
 from strom.kv.index.hashing import Hasher
 
 SMALL = [

@@ -11,9 +11,9 @@ import pytest
 
 from kv.stored_rows import FOLDER, disk, ints
 from strom.errors import ChecksumMismatch
+from strom.kv.gather.column_source import kinds_of, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather, gather_message
-from strom.kv.gather.row_source import kinds_of, source_of
 from strom.kv.rows import live_bits as live
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.rows import Rows

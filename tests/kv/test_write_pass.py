@@ -16,8 +16,8 @@ from strom.kv.changelog.changelog_batch import Stamp, compose
 from strom.kv.changelog.last_row_plan import plan_last_row
 from strom.kv.changes import FROM_IMAGES, Changes
 from strom.kv.engines.last_row import LastRow
+from strom.kv.gather.column_source import kinds_of, source_of
 from strom.kv.gather.directory import Directory
-from strom.kv.gather.row_source import kinds_of, source_of
 from strom.kv.index.grouping import group
 from strom.kv.publication import KeyGroups, Records
 from strom.kv.versions import are_images

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Ints
-from strom.kv.gather.row_source import source_of
+from strom.kv.gather.column_source import source_of
 from strom.kv.rows.row_places import lost_row
 from strom.kv.rows.rows import Block
 from strom.kv.store import KeyStore

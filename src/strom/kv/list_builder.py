@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.row_source import source_of
+from strom.kv.gather.column_source import source_of
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.store import KeyStore
 

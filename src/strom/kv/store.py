@@ -23,10 +23,10 @@ from strom.kv import publication_kernels as kernels
 from strom.kv.changelog.batch_keys import find_batch_keys
 from strom.kv.changes import Bools, Bytes, Ints
 from strom.kv.definition import KeyDefinition
+from strom.kv.gather.column_source import ColumnSource, Int32s, kinds_of, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import rows_equal
 from strom.kv.gather.row_layout import RowLayout
-from strom.kv.gather.row_source import ColumnSource, Int32s, kinds_of, source_of
 from strom.kv.index.hashing import Hasher
 from strom.kv.index.index import KeyIndex
 from strom.kv.index.secondary_index import SecondaryIndex

@@ -19,9 +19,9 @@ from strom.kv.changelog.last_row_plan import plan_last_row
 from strom.kv.changes import Bools, Bytes, Changes
 from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
+from strom.kv.gather.column_source import ColumnSource, Int32s, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather
-from strom.kv.gather.row_source import ColumnSource, Int32s, source_of
 from strom.kv.publication import Publication, Records
 from strom.kv.publication_kernels import place_records
 from strom.kv.store import KeyStore

@@ -12,7 +12,7 @@ from strom.kv.changelog.changelog_batch import Stamp, compose
 from strom.kv.engines import engine_of
 from strom.kv.engines.auto_increment import AutoIncrement
 from strom.kv.engines.engine import Engine
-from strom.kv.gather.row_source import source_of
+from strom.kv.gather.column_source import source_of
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import WriteOutcome, whole_rows, write_pass
 from strom.record.batch import Checked

@@ -13,7 +13,7 @@ import pyarrow as pa
 from strom.errors import RecordTooLarge, SchemaMismatch
 from strom.kv.changelog.changelog_batch import ChangelogBatch
 from strom.kv.definition import KeyDefinition
-from strom.kv.gather.row_source import VALIDITY, ColumnSource
+from strom.kv.gather.column_source import VALIDITY, ColumnSource
 from strom.kv.peer_rows import kv_batch
 from strom.kv.peer_rows.kv_batch import KvBatch
 from strom.kv.peer_rows.row_decoder import KeyDecoder, RowDecoder

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from strom.errors import StorageOffline
-from strom.kv.gather.row_source import source_of
+from strom.kv.gather.column_source import source_of
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.instant import Tombstones, needed_from, tombstones_below
 from strom.kv.list_builder import build_steps

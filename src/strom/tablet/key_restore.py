@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from strom.errors import InvalidRequest, LakeCorrupt
 from strom.kv.definition import KeyDefinition
+from strom.kv.gather.column_source import source_of
 from strom.kv.gather.directory import Directory
-from strom.kv.gather.row_source import source_of
 from strom.kv.index.index import KeyIndex
 from strom.kv.index.series import Series
 from strom.kv.rows.base_writer import BaseFileWriter

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from strom.errors import NotYetVisible, StaleEpoch, StorageOffline
 from strom.kv.definition import PREFIX_INDEX, KeyDefinition
-from strom.kv.gather.row_source import ColumnSource
+from strom.kv.gather.column_source import ColumnSource
 from strom.kv.instant import count_live
 from strom.kv.lookup.many_rows import FoundRows, lookup_keys, lookup_message, lookup_page, lookup_tuples
 from strom.kv.lookup.single_row import SingleRow

@@ -14,11 +14,11 @@ import numpy as np
 from strom.errors import RecordTooLarge, StoreCorrupt
 from strom.kv.changelog.changelog_kernels import write_batch
 from strom.kv.changes import Bytes
+from strom.kv.gather.column_source import ColumnSource, Int32s, source_of
 from strom.kv.gather.copy_kernels import OUTSIDE, UNCHECKED
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import check_data, gather
 from strom.kv.gather.message_kernels import DATA_SIZE, PLACE_FIELDS, measure
-from strom.kv.gather.row_source import ColumnSource, Int32s, source_of
 from strom.kv.kernels.reserved_memory import address_of
 from strom.record import layout as at
 from strom.record.batch import BatchHeader, read_columns, read_header

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from strom.kv.changes import Bytes
-from strom.kv.gather.row_source import Int32s
+from strom.kv.gather.column_source import Int32s
 from strom.kv.kernels.compile import boolean, int32, int64, kernel, ro, rw, uint8
 from strom.kv.publication import KeyGroups, Records
 from strom.record.layout import CHANGE_INSERT, CHANGE_UPDATE_AFTER, CHANGE_UPDATE_BEFORE

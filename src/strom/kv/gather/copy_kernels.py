@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strom.kv.gather.row_source import ABSENT
+from strom.kv.gather.column_source import ABSENT
 from strom.kv.gather.source_kernels import BITS, FIXED, NESTED, VAR, bit_at, length_of, same_value
 from strom.kv.kernels.compile import (
     int32,

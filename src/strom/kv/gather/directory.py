@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from strom.kv.gather.column_source import ColumnKind, ColumnSource, Int32s, Int64s, Octets
 from strom.kv.gather.row_layout import RowLayout, Selection
-from strom.kv.gather.row_source import ColumnKind, ColumnSource, Int32s, Int64s, Octets
 
 
 class Directory:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import RecordTooLarge
+from strom.kv.gather.column_source import Bools, Int32s, Int64s, NestedColumn
 from strom.kv.gather.copy_kernels import (
     ALIGNMENT,
     OUTSIDE,
@@ -26,7 +27,6 @@ from strom.kv.gather.directory import Directory
 from strom.kv.gather.memory_needed import MemoryNeeded
 from strom.kv.gather.message_kernels import DATA_SIZE, PLACE_FIELDS, measure, write
 from strom.kv.gather.row_layout import Selection
-from strom.kv.gather.row_source import Bools, Int32s, Int64s, NestedColumn
 
 __all__ = ["Directory", "gather", "gather_message", "rows_equal"]
 

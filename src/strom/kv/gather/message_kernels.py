@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from strom.kv.gather.column_source import ABSENT
 from strom.kv.gather.copy_kernels import (
     OUTSIDE,
     UNCHECKED,
@@ -21,7 +22,6 @@ from strom.kv.gather.copy_kernels import (
     copy_texts,
     data_size,
 )
-from strom.kv.gather.row_source import ABSENT
 from strom.kv.gather.source_kernels import BITS, COLUMNS, FIXED, FORMS, VAR, WIDTHS, is_null, length_of
 from strom.kv.kernels.compile import (
     boolean,

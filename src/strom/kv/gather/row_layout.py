@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.row_source import ColumnKind, kinds_of
+from strom.kv.gather.column_source import ColumnKind, kinds_of
 from strom.record.message import CODEC_NONE, message_template
 
 

@@ -1,14 +1,14 @@
 """Parts of kernels that look at one row of a source: whether it may be read, and single values where they lie.
 
 Rows are named by (source, row); source -1 is a row of NULLs. ``addresses[source, column] = validity, values, data``, as
-in ``row_source``. ``spec`` is ``Selection.spec``: its lines are ``COLUMNS``, ``FORMS`` and ``WIDTHS``.
+in ``column_source``. ``spec`` is ``Selection.spec``: its lines are ``COLUMNS``, ``FORMS`` and ``WIDTHS``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from strom.kv.gather.row_source import ABSENT, FORM_CODES
+from strom.kv.gather.column_source import ABSENT, FORM_CODES
 from strom.kv.kernels.compile import int64, kernel, load_i32, load_i64, load_u8, load_u64
 
 FIXED, BITS, VAR, NESTED = (FORM_CODES[form] for form in ("fixed", "bits", "var", "nested"))

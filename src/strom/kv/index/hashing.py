@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidTable
-from strom.kv.gather.row_source import ABSENT, ColumnKind, ColumnSource, source_of
+from strom.kv.gather.column_source import ABSENT, ColumnKind, ColumnSource, source_of
 from strom.kv.gather.source_kernels import BITS, VAR, bit_at
 from strom.kv.kernels.compile import (
     fold_multiply,

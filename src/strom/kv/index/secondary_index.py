@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Ints
-from strom.kv.gather.row_source import ColumnKind, ColumnSource
+from strom.kv.gather.column_source import ColumnKind, ColumnSource
 from strom.kv.index.hashing import Hasher
 from strom.kv.index.row_lists import RowLists
 from strom.kv.publication import Hashes, ListUndo

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from strom.errors import IndexBuilding, IndexNotFound
 from strom.kv.changes import Ints
+from strom.kv.gather.column_source import ColumnSource, Int32s, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather, gather_message, rows_equal
 from strom.kv.gather.memory_needed import MemoryNeeded
-from strom.kv.gather.row_source import ColumnSource, Int32s, source_of
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.lookup.located_keys import locate_keys
 from strom.kv.publication import Hashes

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import ChecksumMismatch
-from strom.kv.gather.row_source import (
+from strom.kv.gather.column_source import (
     ABSENT,
     Bools,
     ColumnKind,

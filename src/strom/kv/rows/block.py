@@ -8,9 +8,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from strom.kv.gather.column_source import (
+    ABSENT,
+    Bools,
+    ColumnKind,
+    ColumnSource,
+    Int64s,
+    NestedColumn,
+    Octets,
+)
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_layout import Selection
-from strom.kv.gather.row_source import ABSENT, Bools, ColumnKind, ColumnSource, Int64s, NestedColumn, Octets
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.tail_block import TailView
 

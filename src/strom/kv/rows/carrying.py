@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from strom.kv.gather.column_source import Bools, Int32s, Int64s, Octets
 from strom.kv.gather.copy_kernels import data_sizes
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather
-from strom.kv.gather.row_source import Bools, Int32s, Int64s, Octets
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.base_layout import BLOCK_DATA_BYTES, BLOCK_ROWS
 from strom.kv.rows.base_writer import BaseFileWriter

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from strom.kv.gather.column_source import Int64s, Octets
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_layout import RowLayout
-from strom.kv.gather.row_source import Int64s, Octets
 from strom.kv.rows import live_bits
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.block import FileBlock

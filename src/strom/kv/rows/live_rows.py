@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from strom.kv.gather.column_source import ABSENT, VALIDITY, VALUES, Bools, Int64s
 from strom.kv.gather.copy_kernels import ALIGNMENT, copy_octets
 from strom.kv.gather.gather import gather
 from strom.kv.gather.row_layout import Selection
-from strom.kv.gather.row_source import ABSENT, VALIDITY, VALUES, Bools, Int64s
 from strom.kv.gather.source_kernels import FIXED
 from strom.kv.kernels.compile import (
     boolean,

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from strom.kv.gather.column_source import ABSENT, Bools, ColumnSource, Int32s, Int64s, Octets, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_layout import RowLayout
-from strom.kv.gather.row_source import ABSENT, Bools, ColumnSource, Int32s, Int64s, Octets, source_of
 from strom.kv.index.index import IndexTables
 from strom.kv.rows import live_bits
 from strom.kv.rows.base_file import BaseFile

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from strom.kv.gather.column_source import ABSENT
 from strom.kv.gather.copy_kernels import copy_bits, copy_fixed, copy_run, copy_texts
 from strom.kv.gather.message_kernels import is_run
-from strom.kv.gather.row_source import ABSENT
 from strom.kv.gather.source_kernels import BITS, FIXED, NESTED, VAR, length_of
 from strom.kv.kernels.compile import (
     boolean,

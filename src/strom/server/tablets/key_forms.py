@@ -28,7 +28,7 @@ from strom.tablet.tablet import Tablet
 SHAPES_MAX = 1024
 
 if TYPE_CHECKING:
-    from strom.kv.gather.row_source import ColumnSource
+    from strom.kv.gather.column_source import ColumnSource
     from strom.kv.peer_rows.row_decoder import RowDecoder
     from strom.kv.peer_rows.row_encoder import EncodedRows, RowEncoder
     from strom.tablet.key_tablet import KeyTablet
@@ -194,7 +194,7 @@ class KeyBatchReader:
 
     @cached_property
     def _source(self) -> type[ColumnSource]:
-        from strom.kv.gather.row_source import ColumnSource
+        from strom.kv.gather.column_source import ColumnSource
 
         return ColumnSource
 
