@@ -68,7 +68,7 @@ def write_pass(
     plan = changelog.plan(changes, folded, image)
     if folded.images is not rows:
         source = source_of(folded.images, store.kinds)
-    directory = store.rows.beside(source)
+    directory = store.rows.with_source(source)
     where, row = np.empty(plan.records, np.int32), np.empty(plan.records, np.int32)
     place_records(plan.from_, plan.row, old_source, old_row, len(directory.sources) - 1, where, row)
     records = Records.of_plan(plan)
@@ -79,7 +79,7 @@ def write_pass(
 def _last_rows(store: KeyStore, source: ColumnSource, *, full: bool) -> WriteOutcome:
     """The default engine without deletes, where every change has an effect: one kernel does it all."""
     groups, old_source, old_row = store.keys_of(source, placed=full)
-    directory = store.rows.beside(source)
+    directory = store.rows.with_source(source)
     kinds, where, row, records = plan_last_row(
         groups, old_source, old_row, len(directory.sources) - 1, full=full
     )

@@ -206,7 +206,7 @@ def _check(column: Column, found: Aggregate) -> None:
         if set(found.parameters) < allowed:
             raise InvalidConfig(
                 f"Column {column.name!r}: avg needs fields.{column.name}.avg.sum and fields.{column.name}.avg.count, "
-                "the columns that hold what it is made of",
+                "the columns that hold its sum and its count",
                 column=column.name,
             )
     unknown = sorted(found.parameters.keys() - allowed)

@@ -167,7 +167,7 @@ def _timestamps(ticks: npt.NDArray[np.int64], unit: str) -> _Piece:
         return _varints((ticks * factor).astype(np.uint64))
     millis, rest = np.divmod(ticks, divisor)
     nanos = rest * (10**6 // divisor)
-    return _beside(_varints(millis.astype(np.uint64)), _varints(nanos.astype(np.uint64)))
+    return _joined(_varints(millis.astype(np.uint64)), _varints(nanos.astype(np.uint64)))
 
 
 def _decimals(array: pa.Array) -> _Piece:
@@ -185,10 +185,10 @@ def _decimals(array: pa.Array) -> _Piece:
     sizes = 16 - needless
     places = np.minimum(np.arange(16) + needless[:, None], 15)
     shifted = _Matrix(np.take_along_axis(big, places, axis=1), sizes)
-    return _beside(_varints(sizes.astype(np.uint64)), shifted)
+    return _joined(_varints(sizes.astype(np.uint64)), shifted)
 
 
-def _beside(left: _Matrix, right: _Matrix) -> _Matrix:
+def _joined(left: _Matrix, right: _Matrix) -> _Matrix:
     """Two adjacent values as one."""
     width = left.rows.shape[1] + right.rows.shape[1]
     both = np.zeros((len(left.rows), width), np.uint8)

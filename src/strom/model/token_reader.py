@@ -23,7 +23,7 @@ class TokenReader(ABC):
 
     @abstractmethod
     def fail(self, wanted: str) -> NoReturn:
-        """Refuse the text: ``wanted`` should stand at ``start``."""
+        """Refuse the text: ``wanted`` was expected at ``start``."""
 
     def advance(self) -> None:
         """Read the next token."""

@@ -135,6 +135,6 @@ def check_targets(schema: Schema, targets: tuple[int, ...]) -> None:
     for column in schema.columns:
         if not column.type.nullable and column.name not in schema.primary_key:
             raise InvalidTargets(
-                f"A partial update needs nullable columns beside the key, and {column.name!r} is NOT NULL",
+                f"A partial update needs nullable columns besides the key, and {column.name!r} is NOT NULL",
                 column=column.name,
             )

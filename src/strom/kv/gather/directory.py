@@ -116,11 +116,11 @@ class Directory:
         for at in np.unique(source[source >= 0]).tolist():
             if self.whole[at]:
                 continue
-            asked = self.sources[at].check
+            check = self.sources[at].check
             for column in selection.positions:
                 if not self.sound[at, column]:
-                    assert asked is not None, "a source that is not sound can be checked"
-                    asked(column)
+                    assert check is not None, "a source that is not sound can be checked"
+                    check(column)
                     self.sound[at, column] = 1
             self.whole[at] = self.sound[at].all()
         if self.origin is not None:

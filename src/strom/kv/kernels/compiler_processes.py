@@ -234,7 +234,7 @@ class ProgressLines:
         self._out.flush()
 
 
-def _beside() -> None:
+def _compile_named() -> None:
     """The main function of a compiling process."""
     with suppress(OSError):
         os.nice(NICENESS)
@@ -248,4 +248,4 @@ def _beside() -> None:
 
 
 if __name__ == "__main__":
-    _beside()
+    _compile_named()

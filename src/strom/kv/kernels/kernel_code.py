@@ -99,7 +99,7 @@ class Declared:
 def declare(made: Any, signatures: Sequence[Any], *, options: tuple[object, ...]) -> None:
     """Declare a kernel, which gets its code when Python or another kernel first calls it."""
     declared = DECLARED[_name(made)] = Declared(made, signatures, options)
-    asked_for: Callable[..., Any] = made.get_call_template
+    call_template: Callable[..., Any] = made.get_call_template
 
     def first_call(*_arguments: Any, **_named: Any) -> Dispatcher:
         declared.bind()
@@ -107,7 +107,7 @@ def declare(made: Any, signatures: Sequence[Any], *, options: tuple[object, ...]
 
     def called_by_kernel(arguments: Any, named: Any) -> Any:
         declared.bind()
-        return asked_for(arguments, named)
+        return call_template(arguments, named)
 
     made._compile_for_args = first_call
     made.get_call_template = called_by_kernel

@@ -80,7 +80,7 @@ class Rows:
         self._tail = RowTail(self._layout, carried, block_data_bytes)
         self._journal: Callable[[], live_bits.Journal | None] = _no_journal
         self.live_count = 0
-        self._beside: Directory | None = None
+        self._extended: Directory | None = None
         self._rebuild()
 
     # --- What is there
@@ -183,17 +183,17 @@ class Rows:
         if changed is not None:
             self._renew(changed)
 
-    def beside(self, source: ColumnSource) -> Directory:
+    def with_source(self, source: ColumnSource) -> Directory:
         """The newest directory with one more source at the end. Only for the lane, and valid until its next call.
 
         It is reused by the next call, unless that would keep large rows in memory.
         """
         if _is_large(source.keep):
-            self._beside = None
+            self._extended = None
             return self._directory.with_sources(source)
-        made = self._beside
+        made = self._extended
         if made is None or made.origin is not self._directory:
-            made = self._beside = self._directory.with_sources(source)
+            made = self._extended = self._directory.with_sources(source)
         else:
             made.replace_last(source)
         return made
