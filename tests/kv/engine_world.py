@@ -1,7 +1,7 @@
-"""A primary-key tablet with any merge engine, beside a dict that takes one change after the other.
+"""A primary-key tablet with any merge engine, compared with a dict that applies one change at a time.
 
 The dict is kept for every batch boundary, the changelog as a list. Lookups, the secondary index, the table as of every
-instant that is kept, and the changelog have to follow from them, whatever happened to the tablet meanwhile.
+instant still served, and the changelog must follow from them, whatever happened to the tablet meanwhile.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Engine:
-    """A merge engine: its columns beside ``id`` and ``c``, its properties, and what it means."""
+    """A merge engine: its columns besides ``id`` and ``c``, its properties, and what it means."""
 
     columns: dict[str, pa.DataType]
     row: Callable[[Change], model.Row]

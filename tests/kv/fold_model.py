@@ -1,4 +1,4 @@
-"""Merge engines as they are meant: one change after the other, in plain Python. The engines are compared with this."""
+"""The specification of merge engines: one change at a time, in plain Python. The engines are compared with it."""
 
 from __future__ import annotations
 

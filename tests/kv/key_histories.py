@@ -59,7 +59,7 @@ Changes = list[tuple[str, Row | None]]
 
 
 class Colliding:
-    """A hasher whose hashes say next to nothing: keys are told apart by their columns alone."""
+    """A hasher with very few hashes, so that keys are told apart by their columns alone."""
 
     bijective = False
     seed = 0
@@ -339,7 +339,7 @@ class World:
         self.tablet.log.roll_if_due(self.now)
 
     def begin(self, job: Job | None) -> None:
-        """Do the long part now and swap it in some steps later, as beside writers."""
+        """Do the long part now and swap it in some steps later, as in the background."""
         if job is not None:
             job.work()
             self.job = job
@@ -399,7 +399,7 @@ class World:
             self.tablet.keep_series_from(None)
 
     def step_index(self) -> None:
-        """The secondary index is dropped, or created and built beside the writers."""
+        """The secondary index is dropped, or created and built while writers go on."""
         if self.job is not None:
             return
         there = "by_colour" in self.definition.indexes

@@ -1,4 +1,4 @@
-"""Plain rows, written down a second time, from the words of docs/formats/protocol.md and with Arrow's own bytes."""
+"""A second implementation of plain rows, from the text of docs/formats/protocol.md and with Arrow's own bytes."""
 
 from __future__ import annotations
 

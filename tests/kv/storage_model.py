@@ -314,7 +314,7 @@ class Tablet:
         for offset in range(batch.start, batch.end):
             record = self.disk.records[offset]
             if record.op in ("-U", "."):
-                continue  # the pair's death is told by its +U
+                continue  # the +U of the pair records the death
             undo = self.index.apply(offset, record)
             changes.append(undo)
             if undo.previous and (undo.previous.image or "series-images-only" not in self.faults):

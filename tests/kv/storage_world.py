@@ -435,7 +435,7 @@ class World:
             del self.lake.readable[min(old)]
 
     def step_rollback(self) -> None:
-        """Somebody rolls the lake back; a round can go on from there only while the series reaches that far."""
+        """The lake is rolled back; a round can continue from there only while the series reaches that far."""
         target = self.rng.choice(list(self.lake.readable.values()))
         if self.verified and target.offset >= self.tablet.disk.series_start:
             self.lake.head = target

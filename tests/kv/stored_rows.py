@@ -1,4 +1,4 @@
-"""Rows held as plain lists, beside the store that is tested."""
+"""Rows as plain lists, to compare with the tested store."""
 
 from __future__ import annotations
 

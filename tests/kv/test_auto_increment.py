@@ -1,4 +1,4 @@
-"""Auto-increment columns: who is new gets a number, who was there keeps his, whatever else the batch does."""
+"""Auto-increment columns: a new row gets a number, an existing row keeps its own, whatever else the batch does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernels are promised: read-only arrays, addresses of any alignment, and a cache that notices every change."""
+"""What kernels can rely on: read-only arrays, addresses of any alignment, and a cache that notices every change."""
 
 from __future__ import annotations
 

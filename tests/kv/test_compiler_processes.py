@@ -1,4 +1,4 @@
-"""Kernels are compiled beside the process that needs them, and every table's needs are known before it is served."""
+"""Kernels are compiled in other processes, and a table's needs are known before it is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every merge engine against one change after the other, and the changelog that comes of it."""
+"""Every merge engine compared with one change at a time, and the resulting changelog."""
 
 from __future__ import annotations
 

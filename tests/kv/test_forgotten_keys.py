@@ -1,4 +1,4 @@
-"""Deleted keys leave the index once nobody looks at them any more, and their row ids go to new keys."""
+"""Deleted keys leave the index once no reader needs them, and their row ids go to new keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathered rows are the rows that were asked for, whatever they lie in."""
+"""Gathered rows are the requested rows, whatever source they lie in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes over columns: a function of the values' bytes alone, wherever they lie, and a bijection where it says so."""
+"""Hashes over columns depend only on the values' bytes, wherever they lie, and are bijections where promised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secondary indexes that are built while rows are taken back, and how many files a snapshot's index has."""
+"""Secondary indexes built while rows are truncated, and the number of files of a snapshot's index."""
 
 from __future__ import annotations
 

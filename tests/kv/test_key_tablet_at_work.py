@@ -1,4 +1,4 @@
-"""A primary-key tablet with many keys: growth, carry, merges, snapshots and readers beside the writer."""
+"""A primary-key tablet with many keys: growth, carry, merges, snapshots and readers while a writer works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every merge engine through the whole tablet is what one change after the other gives, whatever happens between."""
+"""Every merge engine gives the same through the whole tablet as one change at a time, whatever happens between."""
 
 from __future__ import annotations
 

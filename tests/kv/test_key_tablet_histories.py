@@ -47,7 +47,7 @@ def test_the_tablet_agrees_with_a_dict_per_boundary(first: int) -> None:
 
 
 def test_a_snapshot_under_way_says_what_died_it_lets_go_of() -> None:
-    """A lake that asks for an offset below what the snapshot was begun with is told at once, not after a restart."""
+    """A lake that asks for an offset below where the snapshot began gets its answer at once, not after a restart."""
     world = World(1)
     for _ in range(4):
         world.step_write()

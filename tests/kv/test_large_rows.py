@@ -1,4 +1,4 @@
-"""A row that is larger than a server takes by now can be made smaller, and deleted: a limit may be lowered."""
+"""A limit may be lowered: a row larger than the new one can still be made smaller, and deleted."""
 
 from __future__ import annotations
 

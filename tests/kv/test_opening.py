@@ -75,7 +75,7 @@ def rows_of(tablet: KeyTablet) -> dict[int, str]:
 
 
 def filled(folder: Path, *, expired: bool) -> dict[int, str]:
-    """A bucket with a manifest, base files and rows behind them; ``expired``: its changelog does not have them all."""
+    """A bucket with a manifest, base files and later rows; ``expired``: its changelog does not have them all."""
     tablet = opened(folder)
     for start in range(0, 400, 50):
         write(tablet, start)

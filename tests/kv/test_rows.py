@@ -258,7 +258,7 @@ def test_a_scan_sees_what_was_there_when_it_was_asked_for() -> None:
 
 
 def test_what_a_scan_holds_of_a_growing_block_does_not_change() -> None:
-    """It is summed up before it is sent: not even bits behind its last row may change in between."""
+    """The checksum is taken before sending: not even bits after the last row may change in between."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("b", pa.bool_())])
 
     def some(start: int, count: int) -> pa.RecordBatch:

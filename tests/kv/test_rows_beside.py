@@ -1,4 +1,4 @@
-"""Rows are moved aside while others read and write them: nobody sees a wrong row, and nobody waits longer for more."""
+"""Rows are moved while others read and write them: readers see no wrong row, and more rows make nobody wait longer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = Schema.from_arrow(ARROW)
 
 
 def numbers(start: int, count: int) -> pa.RecordBatch:
-    """Rows of which every column follows from the offset; every seventh name is NULL."""
+    """Rows whose columns all follow from the offset; every seventh name is NULL."""
     ids = range(start, start + count)
     names = [None if number % 7 == 0 else f"row {number}" for number in ids]
     columns = {"id": list(ids), "name": names, "odd": [n % 2 == 1 for n in ids]}

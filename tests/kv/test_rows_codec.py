@@ -1,4 +1,4 @@
-"""The peer's rows: what pyfluss sent is read and written back byte for byte; what nobody sent is refused in order."""
+"""The peer's rows: what pyfluss sent is read and written back byte for byte; malformed bytes raise typed errors."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def job_names(tablet: KeyTablet, now_ms: int) -> list[str]:
 
 
 def tried_in_vain(tablet: KeyTablet, now_ms: int) -> str:
-    """The next snapshot, behind whatever is to be done before it, finds no room on the disk."""
+    """The next snapshot, after any work queued before it, finds no room on the disk."""
     while (job := tablet.next_job(now_ms)) is not None and job.name != "snapshot":
         job.work()
         job.finish()
@@ -91,7 +91,7 @@ def test_a_snapshot_is_due_by_bytes_and_a_failed_one_still_is(tmp_path: Path) ->
 def test_a_bucket_whose_log_could_not_be_synced_for_a_snapshot_is_served_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows what the disk has of it; opened again, it is what the disk says."""
+    """It is unknown what the disk has of it; reopening shows it."""
     tablet = opened(tmp_path, KeySettings(snapshot_bytes=1, snapshot_ms=NEVER, lease_ms=0))
     write(tablet, 0)
     job = tablet.next_job(10_000)

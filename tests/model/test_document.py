@@ -1,4 +1,4 @@
-"""JSON from any client: whatever is at a place, it is what was asked for or the reader's error names the place."""
+"""JSON from any client: a value is of the requested kind, or the document's error names its place."""
 
 from __future__ import annotations
 
