@@ -123,7 +123,7 @@ def test_the_format_of_the_lake_is_never_shown_to_the_peers_clients() -> None:
     [
         (LOG, {AUTO + "enabled": "true"}, "partitioned table"),
         (BY_TWO, {AUTO + "enabled": "true"}, "must say which"),
-        (BY_TWO, {AUTO + "enabled": "true", AUTO + "key": "day"}, "none of"),
+        (BY_TWO, {AUTO + "enabled": "true", AUTO + "key": "day"}, "not one of"),
         (BY_TWO, {AUTO + "enabled": "true", AUTO + "key": "dt", AUTO + "num-precreate": "1"}, "ahead"),
         (DAILY, {AUTO + "enabled": "true", AUTO + "time-zone": "Mars/Base"}, "time zone"),
         (DAILY, {AUTO + "enabled": "true", AUTO + "time-format": "MM-yyyy"}, "in this order"),
