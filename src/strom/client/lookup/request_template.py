@@ -11,6 +11,8 @@ from strom.protocol.varint import encode_varint
 from strom.runtime.files import Bytes
 
 _BUCKET = bytes([LookupRowsRequest.fields["buckets_req"].tag])
+_SHORT = [bytes([length]) for length in range(128)]
+"""Lengths of one byte: those of nearly all single keys."""
 
 
 class RequestTemplate:
@@ -35,11 +37,12 @@ class RequestTemplate:
 
     def fill(self, keys: Bytes, at_least: WrittenUpTo | None) -> bytes:
         """The request for these keys; ``at_least``: what the answer has to include."""
-        head = self._head + encode_varint(len(keys))
+        length = len(keys)
+        head = self._head + (_SHORT[length] if length < len(_SHORT) else encode_varint(length))
         bound = b"" if at_least is None else self._bound(at_least)
         if not self._around:
             return b"".join((head, keys, bound))
-        size = encode_varint(len(head) + len(keys) + len(bound))
+        size = encode_varint(len(head) + length + len(bound))
         return b"".join((self._before, size, head, keys, bound, self._behind))
 
     def _bound(self, at_least: WrittenUpTo) -> bytes:
