@@ -237,6 +237,38 @@ def test_a_plan_whose_files_are_gone_is_an_error_and_no_other_plan_takes_its_pla
         assert fresh.to_arrow()["id"].to_pylist() == [0, 1, 2, 3], "what nobody was promised is planned anew"
 
 
+def test_what_nobody_was_promised_is_planned_anew_however_it_is_read(server: ServerProcess) -> None:
+    with lake_table(server, buckets=1) as (_, table, tierer):
+        for number in range(3):
+            table.append(rows(number))
+            tierer.round(table)
+        blocking = [table.scan(), table.scan(), table.scan(where="id >= 0")]
+        for scan in blocking:
+            scan.plan()
+
+        def rewrite() -> None:
+            table.append(rows(3))
+            tierer.compact(table, report=True)
+            assert tierer.expire(table).files_removed > 0
+
+        async def read() -> tuple[list[int], list[int], int]:
+            async with await aio.connect(server.address) as db:
+                found = await db.table(table.name)
+                scans = [found.scan(), found.scan(), found.scan(where="id >= 0")]
+                for scan in scans:
+                    await scan.plan()
+                await asyncio.to_thread(rewrite)
+                whole = await scans[0].to_arrow()
+                parts = [n async for batch in scans[1].to_batches() for n in batch["id"].to_pylist()]
+                return whole["id"].to_pylist(), parts, await scans[2].count()
+
+        every = [0, 1, 2, 3]
+        assert asyncio.run(read()) == (every, every, 4)
+        assert blocking[0].to_arrow()["id"].to_pylist() == every
+        assert [n for batch in blocking[1].to_batches() for n in batch["id"].to_pylist()] == every
+        assert blocking[2].count() == 4
+
+
 def test_a_log_is_read_as_it_was_at_a_time_and_between_offsets(server: ServerProcess) -> None:
     with lake_table(server, buckets=1) as (_, table, tierer):
         moments = []
