@@ -34,7 +34,7 @@ def test_rows_are_written_looked_up_and_deleted(server: ServerProcess, tmp_path:
     ]
     missing = strom("lookup", "cli_users", "1", "8", "id=2", "-c", "name", "-o", "csv", server=at)
     assert (missing.code, missing.out) == (1, "name\nn1\nn2\n")
-    assert "1 of 3 keys is not there" in missing.err
+    assert "1 of 3 keys was not found" in missing.err
     by_city = strom("lookup", "cli_users", "--index", "by_city", "c1", "-c", "id", "-o", "csv", server=at)
     assert sorted(by_city.out.split()) == ["1", "3", "id"]
 

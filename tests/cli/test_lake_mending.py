@@ -51,7 +51,7 @@ def test_a_record_is_looked_at_and_rebuilt_and_one_table_does_not_keep_others_fr
         assert run("lake", "rebuild", "b", "--roll-back", server=address(db)).code == 1, "nobody said yes"
         back = run("lake", "rebuild", "b", "--roll-back", "--yes", "-o", "json", server=address(db))
         assert back.code == 0, back.err
-        assert "taken back" in rows(back)[0]["changes"]
+        assert "undone" in rows(back)[0]["changes"]
         assert ids(db.table("b").scan(tier="lake")) == [1, 2]
 
 

@@ -15,8 +15,8 @@ from strom.runtime.units import counted
 
 HELP = """Append rows of a CSV, JSON-lines, Parquet or Arrow file (or - for standard input).
 
-Columns are matched by name; CSV and JSON values are read as the table's types. An empty field of a CSV without quotes
-is NULL; --null names other words for it. With --create, a table that is not there is made with the file's columns.
+Columns are matched by name; CSV and JSON values are read as the table's types. An empty CSV field without quotes is
+NULL; --null adds other words for it. With --create, a missing table is created with the file's columns.
 
 \b
 Examples:
@@ -34,15 +34,15 @@ def append(
     table: Annotated[str, typer.Argument(help="The table.")],
     file: Annotated[str, typer.Argument(help="The file, or - for standard input.")],
     form: Annotated[
-        FileFormat | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
+        FileFormat | None, typer.Option("--format", help="What the file holds, if its ending does not tell.")
     ] = None,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 10_000,
     null: Annotated[
         list[str] | None,
-        typer.Option(help="A word of a CSV that means NULL, as an empty field does; repeat it."),
+        typer.Option(help="A CSV word that means NULL, like an empty field; repeatable."),
     ] = None,
     create: Annotated[
-        bool, typer.Option("--create", help="Make the table from the file's columns if it is not there.")
+        bool, typer.Option("--create", help="Create the table from the file's columns if it is missing.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:

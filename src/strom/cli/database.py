@@ -17,7 +17,7 @@ app = group("Databases: create, list, drop.", "strom database create shop", "str
 def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The new database.")],
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it exists.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it exists.")] = False,
     comment: Annotated[str | None, typer.Option(help="What it is for.")] = None,
 ) -> None:
     """Create a database."""
@@ -41,7 +41,7 @@ def drop(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The database to drop.")],
     cascade: Annotated[bool, typer.Option(help="Drop its tables with it.")] = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is not there.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if it does not exist.")] = False,
 ) -> None:
     """Drop a database."""
     with connected(context) as database:

@@ -150,7 +150,9 @@ def _server(connection: Connection) -> Iterator[Finding]:
                 yield from _table(database.table(name).describe().buckets, name)
     except StromError as error:
         yield Finding(
-            "bad", f"the server at {connection.server}: {error}", "start one with `strom up`, or say --server"
+            "bad",
+            f"the server at {connection.server}: {error}",
+            "start one with `strom up`, or give its address with --server",
         )
 
 
@@ -226,6 +228,6 @@ def _folder(folder: Path) -> Iterator[Finding]:
                 "bad",
                 f"{segment}: {len(problems)} bad batches, first at position {problems[0]['position']}: "
                 f"{problems[0]['problem']}",
-                "restore the file from a backup, or give the rows up (a read says which): strom log damage --help",
+                "restore the file from a backup, or give up the rows that a read names: strom log damage --help",
             )
     yield Finding("good" if not bad else "note", f"{len(segments)} segments read, {bad} with problems")

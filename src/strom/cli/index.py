@@ -36,7 +36,7 @@ def create(
     context: typer.Context,
     table: Name,
     index: Index,
-    columns: Annotated[str, typer.Argument(help="Its columns, with commas.")],
+    columns: Annotated[str, typer.Argument(help="Its columns, separated by commas.")],
     wait: Annotated[bool, typer.Option(help="Wait until it is built.")] = True,
 ) -> None:
     """Create an index."""

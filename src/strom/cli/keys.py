@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 LOOKUP_HELP = """Print rows of a primary-key table by their keys.
 
-A key is a value where the key is one column, else column=value,column=value; a value with a comma stands in quotes, or
-the key is a JSON object. Prints the rows that are there, in the
-order of the keys; the exit code is 1 when one is missing. With --index the words are values of the index's columns;
-with --prefix those of the bucket key.
+Write a key of one column as its value, a longer one as column=value,column=value. Quote a value that has a comma, or
+write the key as a JSON object. Rows are printed in the order of the keys; the exit code is 1 if one is missing. With
+--index, give values of the index's columns; with --prefix, values of the bucket key.
 
 \b
 Examples:
@@ -42,10 +41,10 @@ Examples:
 
 UPSERT_HELP = """Write rows into a primary-key table: new keys are inserted, others updated.
 
-Rows come from a CSV, JSON-lines, Parquet or Arrow file (- for standard input), or are said with --set. With --columns
-only those columns are written and the others stay as they are; without it a missing column becomes NULL. An empty field
-of a CSV without quotes is NULL; --null names other words for it. With --create and --primary-key, a table that is not
-there is made with the file's columns.
+Rows come from a CSV, JSON-lines, Parquet or Arrow file (- for standard input), or one row is given with --set. With
+--columns only those columns are written and the others stay as they are; without it a missing column becomes NULL. An
+empty CSV field without quotes is NULL; --null adds other words for it. With --create and --primary-key, a missing table
+is created with the file's columns.
 
 \b
 Examples:
@@ -55,7 +54,7 @@ Examples:
   strom upsert users - --format json --columns id,score < scores.jsonl
 """
 
-DELETE_HELP = """Delete rows of a primary-key table by their keys. Keys that are not there are no error.
+DELETE_HELP = """Delete rows of a primary-key table by their keys. Missing keys are not an error.
 
 \b
 Examples:
@@ -76,9 +75,11 @@ Examples:
 Name = Annotated[str, typer.Argument(help="The table.")]
 Keys = Annotated[list[str] | None, typer.Argument(help="Keys: values, or column=value,column=value.")]
 Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
-Columns = Annotated[str | None, typer.Option("--columns", "-c", help="Columns, with commas; all otherwise.")]
+Columns = Annotated[
+    str | None, typer.Option("--columns", "-c", help="Columns, separated by commas; all by default.")
+]
 Format = Annotated[
-    FileFormat | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
+    FileFormat | None, typer.Option("--format", help="What the file holds, if its ending does not tell.")
 ]
 
 
@@ -95,7 +96,7 @@ def lookup(
     if not keys:
         raise typer.BadParameter("give at least one key")
     if index is not None and prefix:
-        raise typer.BadParameter("--index and --prefix are two ways: choose one")
+        raise typer.BadParameter("give --index or --prefix, not both")
     wanted = names(columns)
     with connected(context) as database:
         target = _keyed(database.table(table))
@@ -115,7 +116,7 @@ def lookup(
             found = found if wanted is None else found.select(wanted)
         write_batches(found.to_batches(), found.schema, output)
     if missing:
-        note(f"{missing} of {counted(len(keys), 'key')} {'is' if missing == 1 else 'are'} not there")
+        note(f"{missing} of {counted(len(keys), 'key')} {'was' if missing == 1 else 'were'} not found")
         raise typer.Exit(1)
 
 
@@ -124,27 +125,27 @@ def upsert(
     table: Name,
     file: Annotated[str | None, typer.Argument(help="The file, or - for standard input.")] = None,
     said: Annotated[
-        list[str] | None, typer.Option("--set", help="column=value of one row; repeat it.")
+        list[str] | None, typer.Option("--set", help="column=value of one row; repeatable.")
     ] = None,
     columns: Columns = None,
     form: Format = None,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 10_000,
     null: Annotated[
         list[str] | None,
-        typer.Option(help="A word of a CSV that means NULL, as an empty field does; repeat it."),
+        typer.Option(help="A CSV word that means NULL, like an empty field; repeatable."),
     ] = None,
     create: Annotated[
-        bool, typer.Option("--create", help="Make the table from the file's columns if it is not there.")
+        bool, typer.Option("--create", help="Create the table from the file's columns if it is missing.")
     ] = False,
     primary_key: Annotated[
-        str | None, typer.Option(help="Its key, with --create: columns with commas.")
+        str | None, typer.Option(help="With --create: the key columns, separated by commas.")
     ] = None,
 ) -> None:
     """Write rows."""
     if (file is None) == (not said):
         raise typer.BadParameter("give a file (or -), or one row with --set column=value")
     if create and (file is None or primary_key is None):
-        raise typer.BadParameter("--create makes a table of a file: give the file, and --primary-key its key")
+        raise typer.BadParameter("--create needs the file and its key: add the file and --primary-key")
     from strom.cli.input.creating import found_or_created
 
     if file is not None:
@@ -203,7 +204,7 @@ def delete(
     if delete_behavior(target.properties) == "ignore":
         note(f"{table} ignores deletes (table.delete.behavior, or its merge engine): no row was deleted")
     else:
-        note(f"deleted the rows of {counted(rows, 'key')} from {table}, as far as they were there")
+        note(f"deleted the rows of {counted(rows, 'key')} from {table}, if they existed")
 
 
 def changelog(
@@ -212,8 +213,8 @@ def changelog(
     start: Annotated[str | None, typer.Option(help="From here: earliest, an offset, a time.")] = None,
     end: Annotated[str | None, typer.Option(help="Up to here: latest, an offset, a time.")] = None,
     columns: Columns = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many changes.")] = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what arrives.")] = False,
+    limit: Annotated[int | None, typer.Option(min=0, help="Print at most N changes.")] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing what arrives.")] = False,
     skip_missing: SkipMissing = False,
     output: Output = OutputForm.table,
 ) -> None:
@@ -251,7 +252,7 @@ def _keyed(table: Table) -> Table:
     """The table, which has a primary key."""
     if not table.primary_key:
         raise typer.BadParameter(
-            f"{table.name} is a log table, whose rows have no key: find them by strom scan {table.name} --where …"
+            f"{table.name} is a log table, whose rows have no key: find them with strom scan {table.name} --where …"
         )
     return table
 
@@ -280,7 +281,7 @@ def _read(schema: pa.Schema, rows: list[dict[str, str]], columns: list[str]) -> 
     missing = [name for row in rows for name in columns if name not in row]
     if missing:
         raise typer.BadParameter(
-            f"{missing[0]!r} is missing: say {','.join(f'{name}=…' for name in columns)}"
+            f"{missing[0]!r} is missing: write {','.join(f'{name}=…' for name in columns)}"
         )
     unknown = [name for row in rows for name in row if name not in schema.names]
     if unknown:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from strom.lake.upkeep.lake_admin import LakeDrop, LakeRebuild
 
 app = group(
-    "The lake: tables that are copied into it, how far it is behind, mending it.",
+    "The lake: tables that are copied into it, how far it is behind, and repairs.",
     "strom lake status",
     "strom lake status clicks --buckets",
     "strom lake rebuild --dry-run",
 )
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only look, and say what would be done.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 
@@ -62,15 +62,15 @@ BUCKET_COLUMNS = ("partition", "bucket", "in the lake up to", "written up to", "
 
 REBUILD_COLUMNS = ("table", "result", "snapshot", "rows", "files", "buckets", "changes")
 
-REBUILD_HELP = """Bring the cluster's record of the lake back from the lake itself.
+REBUILD_HELP = """Restore the cluster's record of the lake from the lake itself.
 
-The servers remember how far each table's lake is. When that was lost (a data folder or metadata from an older
-backup), or a table is quarantined and its lake was put in order, this reads it from the Iceberg tables and stores
-it. A record that says what the lake says stays as it is. A lake table that belongs to another table id is refused.
+The servers remember how far each table's lake is. If that is lost (a data folder or metadata from an older backup), or
+a table is quarantined and its lake was repaired, this reads it from the Iceberg tables and stores it. A record that
+agrees with the lake stays as it is. A lake table that belongs to another table id is refused.
 
-With --roll-back, a table that somebody else committed to gets the newest snapshot of Strom's as its head again. Where
-none is left, its buckets are put in order one by one; what is lost is told (--dry-run: beforehand).
-What was committed on top is then not in the table any more; it can be read as a snapshot until that expires.
+With --roll-back, a table that somebody else committed to gets Strom's newest snapshot as its head again. If none is
+left, its buckets are repaired one by one, and what is lost is printed (with --dry-run: beforehand). Commits on top
+leave the table; they can be read as snapshots until these expire.
 
 \b
 Examples:
@@ -79,13 +79,13 @@ Examples:
   strom lake rebuild shop.orders --roll-back
 """
 
-DROP_HELP = """Remove from the lake what is left of a table that was dropped: its Iceberg table and its files, for good.
+DROP_HELP = """Remove a dropped table from the lake for good: its Iceberg table and its files.
 
-A dropped table's lake stays, so that its rows can still be read by others. Several tables that had the name one
-after the other are removed together; one that exists and is copied into the lake is not touched.
+The lake of a dropped table stays, so that others can still read its rows. All dropped tables that had the name are
+removed together; a table that exists and is copied into the lake is not touched.
 
-Of a table that exists the lake is removed too, once table.datalake.enabled is false. Rows that only the lake has
-are lost with it. Set to true again, the table is tiered anew, from what its servers hold.
+The lake of an existing table is removed too if table.datalake.enabled is false. Rows that only the lake has are lost
+with it. If it is set to true again, tiering starts over from what the servers hold.
 
 \b
 Examples:
@@ -93,19 +93,20 @@ Examples:
   strom lake drop orders --yes
 """
 
-COMPACT_HELP = """Merge the small files of a table's lake, drop what is dead in them, and apply its deletes.
+COMPACT_HELP = """Merge the small files of a table's lake, drop their dead rows, and apply deletes.
 
-Rounds do that by themselves, a little at a time (table.datalake.auto-compaction). By hand everything is done that can
-be: each file below half of table.datalake.compaction.file-size, each with a dead row. Readers and rounds go on.
+Rounds do this by themselves, a little at a time (table.datalake.auto-compaction). This command does all of it at once:
+every file below half of table.datalake.compaction.file-size, and every file with a dead row. Readers and rounds
+continue meanwhile.
 
 \b
 Example:
   strom lake compact shop.orders
 """
 
-EXPIRE_HELP = """Forget old snapshots of a table's lake, and remove files that none names.
+EXPIRE_HELP = """Expire old snapshots of a table's lake, and remove files that no snapshot uses.
 
-Rounds do that by themselves (table.datalake.auto-expire-snapshot). What stays is said by the table's properties:
+Rounds do this by themselves (table.datalake.auto-expire-snapshot). The table's properties say what stays:
 table.datalake.snapshots.keep, .snapshots.keep-time, and for files table.datalake.removal-delay.
 
 \b
@@ -113,18 +114,18 @@ Example:
   strom lake expire shop.orders
 """
 
-TAKE_OVER_HELP = """Make the lake's warehouse this cluster's, when whoever wrote to it before is gone for good.
+TAKE_OVER_HELP = """Make this cluster the owner of the lake's warehouse, if the previous owner is gone for good.
 
-A warehouse has one owner. A data folder that was copied, or restored from a backup, is another one than the original:
-it may not write to a lake that lies outside of it, because the original may be alive. This makes it the owner; from
-then on the original is refused. The lake inside the data folder is copied with it, and needs none of this.
+A warehouse has one owner. A data folder that was copied, or restored from a backup, must not write to a lake outside of
+it while the original may be alive. This command makes it the owner; from then on the original is refused. A lake inside
+the data folder is copied with it and needs none of this.
 
 \b
 Example:
   strom lake take-over
 """
 
-LIST_HELP = """List the tables that are in the lake, or are to be.
+LIST_HELP = """List the tables that are in the lake, or soon will be.
 
 \b
 Example:
@@ -133,8 +134,8 @@ Example:
 
 STATUS_HELP = """How far the lake is behind: rows and seconds, the last round, what runs now.
 
-A table is in the lake when table.datalake.enabled is true and a tiering service runs (`strom tier`). Everything that
-was written longer ago than the lag in seconds is in the lake.
+A table is copied into the lake while table.datalake.enabled is true and a tiering service runs (`strom tier`). Rows
+that are older than the lag in seconds are in the lake.
 
 \b
 Examples:
@@ -168,7 +169,7 @@ def list_tables(context: typer.Context, output: Output = OutputForm.table) -> No
 @app.command("status", help=STATUS_HELP)
 def status(
     context: typer.Context,
-    table: Annotated[str | None, typer.Argument(help="One table; all, when it is left out.")] = None,
+    table: Annotated[str | None, typer.Argument(help="One table; all by default.")] = None,
     buckets: Annotated[bool, typer.Option("--buckets", help="Every bucket of the table.")] = False,
     output: Output = OutputForm.table,
 ) -> None:
@@ -177,7 +178,7 @@ def status(
         names = [str(one.path) for one in database.lake_tables()] if table is None else [table]
         found = [database.lake(name) for name in names]
     if not found:
-        note("no table is in the lake; set table.datalake.enabled = true on one, and run `strom tier`")
+        note("no table is in the lake: set table.datalake.enabled=true, then run `strom tier`")
     if buckets:
         print_rows([row for one in found for row in _bucket_rows(one)], output, BUCKET_COLUMNS)
     elif output is OutputForm.table:
@@ -207,7 +208,7 @@ def compact(context: typer.Context, table: Annotated[str, typer.Argument(help="T
     note(
         f"{counted(done.files_before, 'file')} became {done.files_after}, "
         f"{counted(done.rows_removed, 'dead row')} dropped, "
-        f"{done.deletes_removed} files of deletes less"
+        f"{counted(done.deletes_removed, 'delete file')} removed"
     )
 
 
@@ -224,21 +225,19 @@ def expire(context: typer.Context, table: Annotated[str, typer.Argument(help="Th
 @app.command("rebuild", help=REBUILD_HELP)
 def rebuild(
     context: typer.Context,
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables; all, when none is named.")] = None,
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables; all by default.")] = None,
     dry_run: DryRun = False,
     roll_back: Annotated[
-        bool, typer.Option("--roll-back", help="Take commits of others back; needs the tables' names.")
+        bool, typer.Option("--roll-back", help="Undo commits of others; name the tables.")
     ] = False,
     yes: Yes = False,
     output: Output = OutputForm.table,
 ) -> None:
     """Bring records back."""
     if roll_back and not tables:
-        raise typer.BadParameter("--roll-back takes commits back: name the tables")
+        raise typer.BadParameter("--roll-back undoes commits: name the tables")
     if roll_back and not dry_run and not yes:
-        typer.confirm(
-            f"Take back what others committed to the lake of {', '.join(tables or ())}?", abort=True
-        )
+        typer.confirm(f"Undo what others committed to the lake of {', '.join(tables or ())}?", abort=True)
     with connected(context) as database:
         names = tables or [str(one.path) for one in database.lake_tables()]
         rows = [_rebuilt(database, name, dry_run=dry_run, roll_back=roll_back) for name in names]
@@ -262,9 +261,7 @@ def _rebuilt(database: Database, name: str, *, dry_run: bool, roll_back: bool) -
 
 def _rebuild_row(one: LakeRebuild) -> dict[str, Any]:
     result = "as it was" if not one.changed else "would change" if one.dry_run else "rebuilt"
-    taken_back = (
-        [] if one.rolled_back is None else [f"snapshot {one.rolled_back} of somebody else taken back"]
-    )
+    taken_back = [] if one.rolled_back is None else [f"snapshot {one.rolled_back} by somebody else undone"]
     return {
         "table": str(one.path),
         "result": result,
@@ -303,7 +300,7 @@ def _remnants(found: LakeDrop) -> list[str]:
         + f" in {one.location}"
         for one in found.removed
     ]
-    lines += [f"stays, as nothing in it says that it is this cluster's: {one}" for one in found.others]
+    lines += [f"not removed, because nothing marks it as this cluster's: {one}" for one in found.others]
     if found.own:
         lines.append(f"table {found.path} exists: rows that only the lake has are lost with this")
     return lines

@@ -22,7 +22,7 @@ app = group(
     "strom log damage list events",
 )
 damage = group(
-    "Offsets that nobody can read: give them up, so that readers and tiering go on behind them.",
+    "Offsets that nobody can read: give them up, so that readers and tiering continue after them.",
     "strom log damage list events",
     "strom log damage mark events --bucket 0 --from 100 --to 200",
 )
@@ -31,11 +31,11 @@ app.add_typer(damage, name="damage")
 Table = Annotated[str, typer.Argument(help="The table.")]
 Bucket = Annotated[int, typer.Option(min=0, help="The bucket.")]
 Start = Annotated[int, typer.Option("--from", min=0, help="The first offset.")]
-End = Annotated[int, typer.Option("--to", min=1, help="The offset behind the last one.")]
+End = Annotated[int, typer.Option("--to", min=1, help="The offset after the last one.")]
 Partition = Annotated[str | None, typer.Option(help="The partition, by name or id.")]
 Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 
-MARK_HELP = """Give up rows that nobody can read: every reader goes on behind them, and so does tiering.
+MARK_HELP = """Give up rows that nobody can read: readers and tiering continue after them.
 
 A read that meets damage fails and says which offsets to name here. The batches that hold them are left out of every
 read from then on, with a word in the log of whoever reads; `strom doctor` and `strom log damage list` show them. The
@@ -46,7 +46,7 @@ Example:
   strom log damage mark events --bucket 0 --from 4000 --to 4100
 """
 
-UNMARK_HELP = """Take back the marks that touch these offsets, for example after the files came back from a backup.
+UNMARK_HELP = """Remove the marks that touch these offsets, for example after the files were restored from a backup.
 
 \b
 Example:
@@ -75,7 +75,7 @@ Examples:
 @app.command("show", help=SHOW_HELP)
 def show(
     segment: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The .log file.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first batches.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show only the first N batches.")] = None,
     output: Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")] = OutputForm.table,
 ) -> None:
     """Show and check a segment."""
@@ -106,7 +106,7 @@ def mark(
     """Give up offsets."""
     with connected(context) as database:
         marks = database.table(table).mark_damaged(bucket, start, end, partition=partition)
-    note("marked as damaged; what this bucket leaves out now:")
+    note("marked as damaged; this bucket now leaves out:")
     _print_marks(marks, output)
 
 
@@ -123,7 +123,7 @@ def unmark(
     """Take marks back."""
     with connected(context) as database:
         marks = database.table(table).unmark_damaged(bucket, start, end, partition=partition)
-    note("no longer marked; what this bucket still leaves out:")
+    note("no longer marked; this bucket still leaves out:")
     _print_marks(marks, output)
 
 

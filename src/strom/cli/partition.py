@@ -25,7 +25,7 @@ def create(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table.")],
     values: Values,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it exists.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it exists.")] = False,
 ) -> None:
     """Create a partition."""
     with connected(context) as database:
@@ -57,7 +57,7 @@ def drop(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table.")],
     values: Values,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is not there.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if it does not exist.")] = False,
 ) -> None:
     """Drop a partition."""
     spec = pairs(values)

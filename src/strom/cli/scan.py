@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCAN_HELP = """Print the rows of a table.
 
-Only the columns, partitions and batches that are asked for leave the server.
+The server sends only the columns, partitions and batches that you ask for.
 
 \b
 Examples:
@@ -55,7 +55,9 @@ Examples:
 """
 
 Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
-Columns = Annotated[str | None, typer.Option("--columns", "-c", help="Columns, with commas; all otherwise.")]
+Columns = Annotated[
+    str | None, typer.Option("--columns", "-c", help="Columns, separated by commas; all by default.")
+]
 Where = Annotated[str | None, typer.Option("--where", "-w", help="Only rows for which this is true.")]
 
 
@@ -76,11 +78,9 @@ def scan(
     at: Annotated[
         str | None, typer.Option(help="The table as it was then: an offset, a time, a lake snapshot's id.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="Print at most N rows.")] = None,
     partition: Annotated[list[str] | None, typer.Option(help="key=value; only these partitions.")] = None,
-    tier: Annotated[
-        Tier | None, typer.Option(help="Only what the servers, or only what the lake has.")
-    ] = None,
+    tier: Annotated[Tier | None, typer.Option(help="Read only the servers, or only the lake.")] = None,
     output: Output = OutputForm.table,
 ) -> None:
     """Print a table."""
@@ -89,7 +89,7 @@ def scan(
     with connected(context) as database:
         if "$" in table:
             if first is not None or last is not None:
-                raise typer.BadParameter(f"{table} is no log, which --start and --end cut: --at is a moment")
+                raise typer.BadParameter(f"{table} has no log: use --at instead of --start and --end")
             found = database.system_table(table).scan(wanted, where, limit, chosen, then)
         else:
             found = database.table(table).scan(
@@ -121,10 +121,12 @@ def count(
 def tail(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table.")],
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what arrives.")] = False,
-    rows: Annotated[int, typer.Option("-n", "--rows", min=0, help="How many of the newest rows first.")] = 10,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing what arrives.")] = False,
+    rows: Annotated[
+        int, typer.Option("-n", "--rows", min=0, help="How many of the newest rows to print first.")
+    ] = 10,
     start: Annotated[
-        str | None, typer.Option(help="Begin here instead: earliest, an offset, a time.")
+        str | None, typer.Option(help="Start here instead: earliest, an offset, a time.")
     ] = None,
     columns: Columns = None,
     where: Where = None,

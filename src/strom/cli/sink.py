@@ -25,9 +25,9 @@ Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print
 
 COLUMNS = ("sink", "tables", "query", "version", "number", "pending buckets", "problem")
 
-LIST_HELP = """List sinks: the tables that each writes to, its query, and the last version that it published.
+LIST_HELP = """List sinks: the tables each one writes to, its query, and the last version it published.
 
-A query of Spark goes by its name (`queryName`), or by its id where it has none. In pending buckets the last version is
+A Spark query is shown by its name (`queryName`), or by its id if it has none. In pending buckets the last version is
 not visible yet.
 
 \b
@@ -38,8 +38,8 @@ Examples:
 
 DROP_HELP = """Forget what a sink has published.
 
-The next query of this name starts anew; a version that is written again is published again. Not while it runs.
-With --force also when rows of its last version are lost for good: see `strom sink skip --help`.
+The next query of this name starts over, and a version that is written again is published again. Stop the query first.
+With --force, a sink is forgotten even if rows of its last version are lost for good: see `strom sink skip --help`.
 
 \b
 Examples:
@@ -47,12 +47,11 @@ Examples:
   strom sink drop nightly-import --force
 """
 
-SKIP_HELP = """Publish a sink's last version without the rows that are lost of it.
+SKIP_HELP = """Publish a sink's last version without its lost rows.
 
-A version that was decided holds up its buckets when a file with its rows is lost or damaged, or when they cannot be
-written any more; `strom sink list` shows the problem. Everything that is there is published; what is left out is told
-here and in the servers' logs, and a damaged file is kept under the name NAME.skipped. The query goes on with its next
-version.
+A decided version blocks its buckets when a file with its rows is lost or damaged, or when they can no longer be
+written; `strom sink list` shows the problem. This publishes everything that is left. What it leaves out is printed here
+and in the servers' logs, and a damaged file is kept as NAME.skipped. The query continues with its next version.
 
 \b
 Example:
@@ -90,7 +89,7 @@ def list_sinks(
 def drop_sink(
     context: typer.Context,
     name: Name,
-    force: Annotated[bool, typer.Option("--force", help="Go on without rows that are lost.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Continue without rows that are lost.")] = False,
 ) -> None:
     """Forget a sink."""
     with connected(context) as database:

@@ -17,10 +17,10 @@ from strom.cli.terminal.words import moment, pairs
 if TYPE_CHECKING:
     from strom.sql.query import Query
 
-HELP = """Run a query over tables, by DuckDB, on what the lake and the servers hold together: each row once.
+HELP = """Run a query over tables with DuckDB. It reads the lake and the servers together, each row once.
 
-Tables are `t` or `database.t`; beside each stand `t$lake`, `t$snapshots`, `t$offsets`. Columns and filters are pushed
-to the lake's files and to the servers, so that a query on the last seconds opens no file. Only reading is possible.
+Tables are `t` or `database.t`, and each has `t$lake`, `t$snapshots` and `t$offsets`. Columns and filters are pushed
+down to the lake's files and the servers, so a query on the last seconds opens no file. Queries only read.
 With `-` the query is read from standard input.
 
 \b
@@ -46,10 +46,10 @@ def sql(
     query: Annotated[str, typer.Argument(help="The query; - for standard input.")],
     output: Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")] = OutputForm.table,
     database: Annotated[
-        str | None, typer.Option("--database", "-d", help="Where tables without one are.")
+        str | None, typer.Option("--database", "-d", help="The database of tables without one.")
     ] = None,
     param: Annotated[
-        list[str] | None, typer.Option(help="name=value for $name in the query, as text; repeat it.")
+        list[str] | None, typer.Option(help="name=value for $name in the query, as text; repeatable.")
     ] = None,
     at: Annotated[
         str | None, typer.Option(help="As the tables were: a time, or the id of a lake snapshot.")

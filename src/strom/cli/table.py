@@ -70,21 +70,23 @@ def create(
     context: typer.Context,
     name: Name,
     columns: Annotated[list[str], typer.Argument(help="name:type for each column.")],
-    partition_by: Annotated[str | None, typer.Option(help="Partition keys, with commas.")] = None,
+    partition_by: Annotated[str | None, typer.Option(help="Partition keys, separated by commas.")] = None,
     buckets: Annotated[int | None, typer.Option(min=1, help="Buckets (of each partition).")] = None,
     bucket_key: Annotated[str | None, typer.Option(help="Choose buckets by these columns.")] = None,
-    primary_key: Annotated[str | None, typer.Option(help="Tell rows apart by these columns.")] = None,
-    index: Annotated[list[str] | None, typer.Option(help="name=column,column; repeat it.")] = None,
+    primary_key: Annotated[str | None, typer.Option(help="Columns that identify a row.")] = None,
+    index: Annotated[list[str] | None, typer.Option(help="name=column,column; repeatable.")] = None,
     merge_engine: Annotated[
         MergeEngine | None,
-        typer.Option(help="What a second row of a key does; it replaces the first otherwise."),
+        typer.Option(help="What a second row of a key does; by default it replaces the first."),
     ] = None,
     auto_increment: Annotated[
-        str | None, typer.Option(help="A column that the server numbers; what is sent for it does not count.")
+        str | None, typer.Option(help="A column that the server numbers; values sent for it are ignored.")
     ] = None,
-    prop: Annotated[list[str] | None, typer.Option("--property", "-p", help="name=value; repeat it.")] = None,
+    prop: Annotated[
+        list[str] | None, typer.Option("--property", "-p", help="name=value; repeatable.")
+    ] = None,
     comment: Annotated[str | None, typer.Option(help="What the table is for.")] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it exists.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it exists.")] = False,
 ) -> None:
     """Create a table."""
     schema, properties = _schema(columns), pairs(prop or [])
@@ -278,8 +280,8 @@ def alter(
     context: typer.Context,
     name: Name,
     add: Annotated[list[str] | None, typer.Option("--add", help="A new last column, name:type.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="property=value; repeat it.")] = None,
-    unset: Annotated[list[str] | None, typer.Option("--unset", help="A property to take back.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="property=value; repeatable.")] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", help="A property to reset.")] = None,
 ) -> None:
     """Alter a table."""
     if not (add or set_ or unset):
@@ -298,7 +300,7 @@ def alter(
 def drop(
     context: typer.Context,
     name: Name,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is not there.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if it does not exist.")] = False,
 ) -> None:
     """Drop a table."""
     with connected(context) as database:

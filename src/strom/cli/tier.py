@@ -31,33 +31,33 @@ MB = 1024 * 1024
 def tier(
     context: typer.Context,
     once: Annotated[
-        bool, typer.Option("--once", help="End when everything that is there now is in the lake.")
+        bool, typer.Option("--once", help="Stop when everything that is there now is in the lake.")
     ] = False,
     table: Annotated[
-        list[str] | None, typer.Option("--table", "-t", help="Only this table; may be given again.")
+        list[str] | None, typer.Option("--table", "-t", help="Only this table; repeatable.")
     ] = None,
     master: Annotated[
         str | None,
         typer.Option(
-            help="Spark's master. Without it all cores of this machine, or what spark-submit chose."
+            help="Spark's master. By default all cores of this machine, or what spark-submit chose."
         ),
     ] = None,
     bootstrap_servers: Annotated[
-        str | None, typer.Option("--bootstrap-servers", help="As --server, where that is not at hand.")
+        str | None, typer.Option("--bootstrap-servers", help="The same as --server, for spark-submit.")
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", help="A setting of Spark, key=value; may be given again.")
+        list[str] | None, typer.Option("--conf", help="A Spark setting, key=value; repeatable.")
     ] = None,
     tables_at_once: Annotated[int, typer.Option(min=1, max=1000, help="Tables tiered side by side.")] = 4,
     round_size: Annotated[
-        str, typer.Option(help="A round takes about so much at most; what is left comes in the next.")
+        str, typer.Option(help="About how much a round copies at most; the rest follows in the next one.")
     ] = "4gb",
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus here.")
     ] = None,
-    metrics_host: Annotated[str, typer.Option(help="On which address.")] = "127.0.0.1",
+    metrics_host: Annotated[str, typer.Option(help="The address of --metrics-port.")] = "127.0.0.1",
     metrics_file: Annotated[
-        Path | None, typer.Option(help="Write the same into this file every few seconds.")
+        Path | None, typer.Option(help="Write the metrics to this file every few seconds.")
     ] = None,
 ) -> None:
     """Run the service."""

@@ -39,7 +39,7 @@ def up(
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Settings in TOML.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="name=value; repeat it.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="name=value; repeatable.")] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="Write the addresses here (JSON) once ready; for scripts.")
     ] = None,

@@ -31,14 +31,16 @@ def found_or_created(
         found = database.table(name)
     except TableNotFound as missing:
         if not create:
-            hint = f"{missing.message.rstrip('.')}. With --create it is made from the file's columns"
+            hint = f"{missing.message.rstrip('.')}. Add --create to create it from the file's columns"
             raise TableNotFound(hint, **missing.facts) from missing
     else:
         if primary_key is not None and list(found.primary_key) != primary_key:
             raise _other_key(found, primary_key)
         return found
     if not can_be_looked_into(file):
-        raise typer.BadParameter("--create looks into the file first, which a pipe does not allow")
+        raise typer.BadParameter(
+            "--create reads the file twice, and a pipe can be read only once: write it to a file first"
+        )
     table = database.create_table(name, _schema_of(Path(file), form, tuple(nulls)), primary_key=primary_key)
     columns = " ".join(f"{column.name}:{column.type.sql()}" for column in table.columns)
     note(f"created table {name} with {columns}")
@@ -63,7 +65,7 @@ def _schema_of(path: Path, form: FileFormat | None, nulls: tuple[str, ...]) -> p
         try:
             return schema_of_text(sample, csv=kind is FileFormat.csv, nulls=nulls)
         except pa.ArrowException as error:
-            raise InvalidTable(f"the columns of {str(path)!r} cannot be told: {error}") from error
+            raise InvalidTable(f"cannot tell the columns of {str(path)!r}: {error}") from error
     found = inferred(path)
     assert found is not None
     return found

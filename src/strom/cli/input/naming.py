@@ -21,7 +21,7 @@ def check_file(file: str, form: FileFormat | None) -> None:
     """Refuse what cannot be read, before a server is asked for anything."""
     if file == "-":
         if form is None:
-            raise typer.BadParameter("standard input has no ending: say --format csv, json, parquet or arrow")
+            raise typer.BadParameter("standard input has no ending: add --format csv, json, parquet or arrow")
         return
     path = Path(file)
     if not path.exists():
@@ -41,8 +41,8 @@ def form_of(file: str, said: FileFormat | None) -> FileFormat:
     found = said or format_by_ending(file)
     if found is None:
         if not can_be_looked_into(file):
-            raise typer.BadParameter(f"a pipe has no ending: say --format {', '.join(FileFormat)}")
-        raise typer.BadParameter(f"the ending of {file} is none of {', '.join(ENDINGS)}: say --format")
+            raise typer.BadParameter(f"a pipe has no ending: add --format {', '.join(FileFormat)}")
+        raise typer.BadParameter(f"the ending of {file} is none of {', '.join(ENDINGS)}: add --format")
     return found
 
 

@@ -11,9 +11,7 @@ import typer
 
 SkipMissing = Annotated[
     bool,
-    typer.Option(
-        "--skip-missing", help="Begin where the servers do, when they no longer have the beginning."
-    ),
+    typer.Option("--skip-missing", help="Start where the servers do if they no longer have the beginning."),
 ]
 
 _TIME = "2026-11-15T08:00:00Z"
@@ -37,7 +35,7 @@ def key_words(word: str) -> dict[str, str]:
         try:
             found = json.loads(word)
         except ValueError as error:
-            raise typer.BadParameter(f"{word!r} is no JSON object: {error}") from None
+            raise typer.BadParameter(f"{word!r} is not a JSON object: {error}") from None
         return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
     parts = re.findall(r'(?:[^,"]|"(?:[^"]|"")*"?)+', word)
     return {name: _unquoted(value) for name, value in pairs(parts).items()}
