@@ -5,8 +5,8 @@
         await events.append([{"id": 1}])
         async for batch in events.tail(start="earliest"): ...
 
-Everything belongs to the event loop it was made on. What a call does is told in ``strom.api``, whose blocking faces
-are drawn over these. Does no work of its own: the core is ``strom.client``.
+Everything belongs to the event loop it was made on. ``strom.api`` documents what each call does; its blocking classes
+drive these. ``Scan`` and ``Writer`` are the classes of ``strom.client`` themselves.
 """
 
 from __future__ import annotations

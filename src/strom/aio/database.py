@@ -1,4 +1,4 @@
-"""The async face of a cluster: databases and tables."""
+"""The async API of a cluster: databases and tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def connect(
 async def open(
     folder: str | os.PathLike[str], *, database: str = DEFAULT_DATABASE, **settings: object
 ) -> Database:
-    """A server inside this process; see ``strom.open``."""
+    """Start a server inside this process; see ``strom.open``."""
     server = await asyncio.to_thread(start_server, folder, settings)
     try:
         found = await connect(server.address, database=database)
@@ -96,12 +96,12 @@ class Database:
 
     @property
     def session(self) -> Session:
-        """What its tables share."""
+        """The connection that its tables share."""
         return self._session
 
     @property
     def address(self) -> str:
-        """Where it is connected to."""
+        """The address it is connected to."""
         return self._session.addresses
 
     # --- databases --------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Database:
         return await self._session.admin.databases()
 
     async def describe_database(self, name: str) -> DatabaseInfo:
-        """What a database was created with."""
+        """A database's comment and properties."""
         return await self._session.admin.database(name)
 
     async def create_database(
@@ -146,19 +146,21 @@ class Database:
         return await self._session.admin.tables(database or self.name)
 
     async def system_table(self, name: str) -> SystemTable:
-        """What stands beside a table: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
+        """A system table: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
         from strom.aio.system_table import SystemTable
         from strom.aio.system_tables import split
 
         first, dot, second = name.partition(".")
         base, kind = split(TablePath(first, second) if dot else TablePath(self.name, first))
         if kind is None:
-            raise TableNotFound(f"{name} is a table: beside it stand {name}$lake, $snapshots and $offsets")
+            raise TableNotFound(
+                f"{name} is a table; its system tables are {name}$lake, $snapshots and $offsets"
+            )
         base.check()
         return SystemTable(self._session, await self._session.admin.table(base), kind)
 
     async def table(self, name: str) -> Table:
-        """A table that exists."""
+        """An existing table."""
         if "$" in name:
             return await self.system_table(name)  # type: ignore[return-value]
         return Table(self._session, await self._session.admin.table(self.path(name)))
@@ -198,7 +200,7 @@ class Database:
         return Table(self._session, info)
 
     async def drop_table(self, name: str, *, if_missing: Literal["error", "ignore"] = "error") -> None:
-        """Drop a table and its rows; rows of it that are on their way are given up."""
+        """Drop a table and its rows; rows that are still on their way are discarded."""
         path = self.path(name)
         known = self._session.cluster.metadata.tables.get(path)
         await self._session.admin.drop_table(path, ignore_if_missing=if_missing == "ignore")
@@ -209,7 +211,7 @@ class Database:
     # --- SQL --------------------------------------------------------------------------------------------------
 
     async def sql(self, text: str, parameters: Parameters | None = None, *, at: At | None = None) -> Result:
-        """A query over tables, run by DuckDB; see ``strom.Database.sql``."""
+        """Query tables with DuckDB; see ``strom.Database.sql``."""
         from strom.aio.sql import make_query
 
         return await make_query(self._session, text, self.name, parameters, at)
@@ -224,7 +226,7 @@ class Database:
     async def lake_rebuild(
         self, table: str, *, dry_run: bool = False, roll_back: bool = False
     ) -> LakeRebuild:
-        """Bring the cluster's record of a table's lake back from it; see ``strom.Database.lake_rebuild``."""
+        """Restore the cluster's record of a table's lake; see ``strom.Database.lake_rebuild``."""
         from strom.lake.upkeep.lake_admin import rebuild_lake
 
         info = await self._session.admin.table(self.path(table))
@@ -241,7 +243,7 @@ class Database:
         return await compact_lake(self._session.cluster, self._session.warehouses, info)
 
     async def lake_expire(self, table: str) -> Upkept:
-        """Forget old snapshots of a table's lake; see ``strom.Database.lake_expire``."""
+        """Expire old snapshots of a table's lake; see ``strom.Database.lake_expire``."""
         from strom.lake.upkeep.lake_admin import expire_lake
 
         info = await self._session.admin.table(self.path(table))
@@ -250,7 +252,7 @@ class Database:
     async def backup(
         self, folder: str | os.PathLike[str], *, progress: Progress = lambda copied: None
     ) -> BackupFacts:
-        """Copy what the server holds at one instant into a new folder of its machine; see ``strom.Database.backup``."""
+        """Copy the server's data at one instant into a new folder on its machine; see ``strom.Database.backup``."""
         from strom.moving.backup import copy_cut
 
         world, admin = self._session.cluster.world, BackupAdmin(self._session.cluster)
@@ -267,20 +269,20 @@ class Database:
             await admin.end(cut)
 
     async def lake_take_over(self) -> LakeOwner | None:
-        """Make the lake's warehouse this cluster's, if whoever wrote to it before is gone for good; who it was."""
+        """Make this cluster the owner of the lake's warehouse; see ``strom.Database.lake_take_over``."""
         from strom.lake.upkeep.lake_admin import take_over_lake
 
         return await take_over_lake(self._session.cluster, self._session.warehouses)
 
     async def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
-        """Remove what is left in the lake of dropped tables of a name; see ``strom.Database.lake_drop``."""
+        """Remove dropped tables of a name from the lake; see ``strom.Database.lake_drop``."""
         from strom.lake.upkeep.lake_admin import drop_lake
 
         session = self._session
         return await drop_lake(session.cluster, session.warehouses, self.path(table), dry_run=dry_run)
 
     async def lake_tables(self) -> list[LakeFacts]:
-        """Every table that is in the lake, or is to be, of all databases."""
+        """The tables of all databases that are in the lake, or soon will be."""
         return await LakeAdmin(self._session.cluster).tables()
 
     # --- transactions -----------------------------------------------------------------------------------------
@@ -292,33 +294,33 @@ class Database:
         return Transaction(self._session, self.name, id, version, lease_ms=lease_ms)
 
     async def sinks(self, *, every: bool = False) -> list[SinkStatus]:
-        """What every sink and transaction id has published last; with ``every``, unnamed transactions too."""
+        """The last version of every sink and transaction id; with ``every``, unnamed transactions too."""
         return await self._session.admin.sinks(every=every)
 
     async def drop_sink(self, name: str, *, force: bool = False) -> list[SkippedStage]:
-        """Forget what a sink or transaction id has published; not while it runs. ``force``: also if rows are lost."""
+        """Forget what a stopped sink or transaction id has published. ``force``: even if rows are lost."""
         return await self._session.admin.drop_sink(name, force=force)
 
     async def skip_lost(self, name: str) -> list[SkippedStage]:
-        """Let a sink's last version be published without the rows that are lost of it."""
+        """Publish a sink's last version without its lost rows."""
         return await self._session.admin.skip_lost(name)
 
     # --- the rest ---------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Wait until all rows given to ``append`` are acknowledged; raise what went wrong first."""
+        """Wait until all appended rows are acknowledged; raise the first failure."""
         await self._session.flush()
 
     def statistics(self) -> ClientTraffic:
-        """Bytes and requests over this connection so far."""
+        """Bytes and requests of this connection so far."""
         return self._session.cluster.traffic()
 
     async def status(self) -> dict[str, Any]:
-        """What the servers say about themselves."""
+        """The state of the servers, as they report it."""
         return await self._session.admin.server_status()
 
     async def close(self) -> None:
-        """Flush and close; raise what went wrong. The second time does nothing."""
+        """Flush and close; raise the first failure. The second time does nothing."""
         try:
             await self._session.close()
         finally:
@@ -336,4 +338,4 @@ class Database:
         except Exception as failure:
             if error is None:
                 raise
-            error.add_note(f"and the connection could not be closed in order: {failure}")
+            error.add_note(f"and closing the connection failed: {failure}")

@@ -24,7 +24,7 @@ INDEX_POLL_S = 0.05
 
 
 class Keys:
-    """The part of a table that needs a key. Calls on a log table are :class:`strom.errors.NotPrimaryKeyTable`."""
+    """The part of a table that needs a key. A log table raises :class:`strom.errors.NotPrimaryKeyTable`."""
 
     def __init__(self, session: Session, info: TableInfo) -> None:
         self._session = session
@@ -37,18 +37,18 @@ class Keys:
 
     @property
     def info(self) -> TableInfo:
-        """The table as it was when this client last heard of it."""
+        """The table, as this client last saw it."""
         self._info = self._session.newest(self._info)
         return self._info
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The columns whose values tell rows apart; empty for a log table."""
+        """The columns that identify a row; empty for a log table."""
         return self._info.schema.primary_key
 
     @property
     def lookups(self) -> Lookups:
-        """What the blocking face drives."""
+        """The lookups of this table, shared by all of its handles."""
         return self._session.lookups_of(self.info)
 
     # --- writing ----------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class Keys:
 
     @property
     def last_written(self) -> WrittenTo:
-        """What ``upsert`` and ``delete`` had acknowledged so far: for ``at_least=`` of a lookup anywhere."""
+        """What was acknowledged of ``upsert`` and ``delete`` so far: for ``at_least=`` of any lookup."""
         return self._session.writer_of(self._info).written
 
     # --- looking up -------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class Keys:
     async def lookup(
         self, key: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
     ) -> dict[str, Any] | None:
-        """The row of one key, None when there is none."""
+        """The row of one key, or None."""
         await self.flush_if_needed()
         lookup = self.lookups.by_key(columns)
         found = await lookup.find(lookup.one(key), at_least)
@@ -80,7 +80,7 @@ class Keys:
     async def lookup_many(
         self, keys: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
     ) -> pa.Table:
-        """A row for every key, in the order of the keys; NULLs where there is none."""
+        """A row for every key, in the order of the keys; NULLs for a missing key."""
         await self.flush_if_needed()
         return await self.lookups.many(keys, columns, at_least)
 
@@ -106,9 +106,9 @@ class Keys:
         return await self.lookups.matching(lookup, values, at_least)
 
     async def get_or_insert(self, keys: object, columns: Sequence[str] | None = None) -> pa.Table:
-        """A row for every key, in the order of the keys; keys that are not there are inserted first.
+        """A row for every key, in the order of the keys; missing keys are inserted first.
 
-        Nothing but the key is written, so a row that somebody else made meanwhile stays as it is.
+        Only the key is written, so a row that somebody else inserts meanwhile keeps its values.
         """
         batch = self.lookups.by_key(None).keys(keys)
         key = list(self.primary_key)
@@ -119,7 +119,7 @@ class Keys:
         return await self.lookup_many(batch, columns)
 
     async def flush_if_needed(self) -> None:
-        """A lookup sees what this connection wrote before."""
+        """Wait for this connection's rows, so that a lookup sees them."""
         writer = self._session.writers.get(self._info.table_id)
         if writer is not None and writer.has_outstanding():
             await writer.flush()
@@ -127,10 +127,10 @@ class Keys:
     # --- indexes ----------------------------------------------------------------------------------------------
 
     async def create_index(self, name: str, columns: str | Sequence[str], *, wait: bool = True) -> None:
-        """Index some columns of the live table; built in the background, and waited for unless told not to."""
+        """Index columns of the live table; built in the background. Waits for it unless ``wait`` is False."""
         indexing = Indexing(self._session.admin, self._session.cluster, self.info)
         await indexing.create(name, [columns] if isinstance(columns, str) else list(columns))
-        while wait and not await indexing.ready(name):  # noqa: ASYNC110 - servers do not tell, they are asked
+        while wait and not await indexing.ready(name):  # noqa: ASYNC110 - servers do not notify
             await asyncio.sleep(INDEX_POLL_S)
 
     async def drop_index(self, name: str) -> None:
@@ -138,7 +138,7 @@ class Keys:
         await Indexing(self._session.admin, self._session.cluster, self.info).drop(name)
 
     async def indexes(self) -> Mapping[str, IndexStatus]:
-        """The indexes and how far they are."""
+        """The indexes and their states."""
         return await Indexing(self._session.admin, self._session.cluster, self.info).all()
 
     # --- scanning ---------------------------------------------------------------------------------------------

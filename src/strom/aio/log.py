@@ -1,4 +1,4 @@
-"""The log of a table: what happened to it, as far back as anybody knows, and as it happens."""
+"""The log of a table: its changes, from the oldest that are kept, and live."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ LAKE_ENABLED = "table.datalake.enabled"
 
 
 def tiered(info: TableInfo) -> bool:
-    """Whether a table is, or once was, copied into the lake: then rows may be there that no server has any more."""
+    """Whether a table is or was copied into the lake, which may then have rows that no server has any more."""
     return LAKE_ENABLED in info.description.properties
 
 
 class TableLog(Keys):
-    """What ``Table`` does with its log."""
+    """The part of a table that reads its log."""
 
     async def flush(self) -> None:
-        """Wait until every row given so far is acknowledged; raise what went wrong."""
+        """Wait until every row given so far is acknowledged; raise a failure."""
         await self._session.flush_table(self._info.table_id)
 
     def _unflushed(self) -> bool:
@@ -52,7 +52,7 @@ class TableLog(Keys):
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
         missing: Missing = "error",
     ) -> Scan:
-        """What happened, with the kind, offset, commit time and bucket of every change; up to now, or to ``end``."""
+        """Every change with its kind, offset, commit time and bucket, up to now or to ``end``."""
         check_missing(missing)
         info = self.info
         begin, last = place_of(start, default=EARLIEST), place_of(end, default=LATEST)
@@ -80,7 +80,7 @@ class TableLog(Keys):
     async def _check_beginning(
         self, start: Place, partitions: PartitionChoice | Sequence[PartitionChoice] | None, missing: Missing
     ) -> None:
-        """Whether the changes of a primary-key table can be read from a place on; the lake has none of them."""
+        """Expired when early changes of a primary-key table are gone; the lake has no changes."""
         info = self.info
         if missing == "error" and start == EARLIEST and info.description.has_primary_key and tiered(info):
             await check_beginning(self._session.cluster, info, partitions)
@@ -122,7 +122,7 @@ class TableLog(Keys):
         discovery_s: float = ReadOptions.discovery_ms / 1000,
         missing: Missing = "error",
     ) -> Tail:
-        """Batches as they come."""
+        """Batches as they arrive."""
         check_missing(missing)
         info = self.info
         found = filter_of(where, info.schema)

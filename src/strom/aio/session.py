@@ -1,4 +1,4 @@
-"""What the faces of one connection share: the cluster, the catalog's calls, and the writers behind ``append``."""
+"""What the tables of one connection share: the cluster, the catalog's calls, and the writers behind ``append``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Session:
 
     @property
     def warehouses(self) -> Warehouses:
-        """The lake as this connection reads it; nothing of it is opened before a read needs it."""
+        """The lake as this connection reads it, opened when a read first needs it."""
         if self._warehouses is None:
             from strom.lake.read.warehouses import Warehouses
 
@@ -66,7 +66,7 @@ class Session:
 
     @property
     def addresses(self) -> str:
-        """Where it is connected to."""
+        """The address it is connected to."""
         return ",".join(map(str, self._cluster.addresses))
 
     def writer_of(self, table: TableInfo) -> RowWriter:
@@ -99,7 +99,7 @@ class Session:
         return found
 
     def newest(self, table: TableInfo) -> TableInfo:
-        """The table as it was when this client last heard of it."""
+        """The table, as this client last saw it."""
         known = self._cluster.metadata.tables.get(table.path)
         return known if known is not None and known.table_id == table.table_id else table
 
@@ -115,11 +115,11 @@ class Session:
             await writer.flush()
 
     async def flush(self) -> None:
-        """Wait until all rows given to ``append`` and ``upsert`` are acknowledged; raise what went wrong first."""
+        """Wait until all rows of ``append`` and ``upsert`` are acknowledged; raise the first failure."""
         await _all([writer.flush() for writer in self.writers.values()])
 
     async def close(self) -> None:
-        """Flush and close; raise what went wrong. The second time does nothing."""
+        """Flush and close; raise the first failure. The second time does nothing."""
         if self.closed:
             return
         try:

@@ -1,4 +1,4 @@
-"""The async face of SQL, and what both faces need to run a query."""
+"""The async API of SQL, and what both APIs need to run a query."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 
 
 def house_of(session: Session, run: Loop) -> House:
-    """What a query needs of a connection; ``run`` waits for work of its loop, from any other thread."""
+    """What a query needs from a connection; ``run`` runs work on its loop and waits, from any other thread."""
     from strom.sql.query import House
     from strom.sql.tables import TableFinder
 
@@ -58,7 +58,7 @@ async def _rows_then(
 async def make_query(
     session: Session, text: str, database: str, parameters: Parameters | None, at: At | None
 ) -> Result:
-    """A query that fits its tables."""
+    """Check a query against its tables."""
     from strom.sql.query import Query
 
     house = house_of(session, loop_of_now())
@@ -66,7 +66,7 @@ async def make_query(
 
 
 def loop_of_now() -> Loop:
-    """Runs work on this loop for threads that block."""
+    """A function that runs work on this loop for a blocking thread."""
     loop = asyncio.get_running_loop()
 
     def run(work: Coroutine[Any, Any, Value]) -> Value:
@@ -76,7 +76,7 @@ def loop_of_now() -> Loop:
 
 
 class Result:
-    """What ``db.sql`` gives: read when it is asked for, the same rows each time.
+    """The result of ``db.sql``: run when it is read, the same rows each time.
 
     >>> found = await (await db.sql("SELECT count(*) FROM events")).to_arrow()
     """
@@ -89,7 +89,7 @@ class Result:
 
     @property
     def statistics(self) -> QueryStatistics:
-        """What was moved for it so far."""
+        """What was read for it so far."""
         return self._query.statistics
 
     async def to_arrow(self) -> pa.Table:
@@ -120,5 +120,5 @@ class Result:
         return polars_of(await self.to_arrow())
 
     async def close(self) -> None:
-        """Let go of what it holds; done anyway when it is forgotten."""
+        """Free what it holds. Happens anyway when it is garbage-collected."""
         await asyncio.to_thread(self._query.close)

@@ -1,4 +1,4 @@
-"""The async face of a table beside a table: ``t$lake``, ``t$snapshots``, ``t$offsets``. It can only be read."""
+"""The async API of a system table: ``t$lake``, ``t$snapshots``, ``t$offsets``. Read-only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strom.model.table import TablePath
 
 
 class SystemTable:
-    """What the lake alone holds of a table, its snapshots, or how far each bucket is in it."""
+    """The rows of a table in the lake, its snapshots, or how far each bucket is tiered."""
 
     def __init__(self, session: Session, info: TableInfo, kind: str) -> None:
         self._session = session
@@ -32,7 +32,7 @@ class SystemTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as Arrow sees them."""
+        """The columns as an Arrow schema."""
         from strom.lake.read.system_rows import OFFSET_COLUMNS, SNAPSHOT_COLUMNS, lake_schema_of
 
         if self._kind == LAKE:
@@ -54,7 +54,7 @@ class SystemTable:
         if self._kind == LAKE:
             return self._lake_scan(columns, where, limit, partitions, at)
         if partitions is not None or at is not None:
-            raise InvalidRequest(f"{self.name} has neither partitions= nor at=")
+            raise InvalidRequest(f"{self.name} takes neither partitions= nor at=")
         from strom.lake.read.system_scan import SystemScan
 
         path = TablePath(self._info.path.database, f"{self._info.path.table}${self._kind}")

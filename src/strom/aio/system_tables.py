@@ -1,4 +1,4 @@
-"""Tables beside a table: ``t$lake`` is what the lake alone holds, ``t$snapshots`` and ``t$offsets`` show its state."""
+"""System tables: ``t$lake`` reads the lake alone, ``t$snapshots`` and ``t$offsets`` show its state."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ KINDS = (LAKE, SNAPSHOTS, OFFSETS)
 
 
 def split(path: TablePath) -> tuple[TablePath, str | None]:
-    """The table, and which table beside it is meant; None: itself. TableNotFound when there is no such kind."""
+    """The table, and which of its system tables is meant; None: itself. TableNotFound for an unknown kind."""
     base, mark, kind = path.table.partition("$")
     if not mark:
         return path, None
     if kind not in KINDS:
         hint = nearest(kind, KINDS)
         raise TableNotFound(
-            f"there is no table {path}{hint}: beside a table stand {', '.join(f'${one}' for one in KINDS)}",
+            f"there is no table {path}{hint}; the system tables are {', '.join(f'${one}' for one in KINDS)}",
             table=str(path),
             kinds=KINDS,
         )
@@ -36,7 +36,7 @@ def split(path: TablePath) -> tuple[TablePath, str | None]:
 
 
 async def find_table(session: Session, path: TablePath) -> SqlTable:
-    """A table for SQL, or what stands beside one."""
+    """A table for SQL, or a system table."""
     from strom.lake.read.system_rows import lake_schema_of
     from strom.sql.tables import SqlTable
 

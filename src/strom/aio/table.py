@@ -1,4 +1,4 @@
-"""The async face of a table."""
+"""The async API of a table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Acks = Literal["all", 0, 1]
 
 
 class Table(TableLog):
-    """A table that exists. Made by ``Database.table`` and ``Database.create_table``."""
+    """An existing table. Made by ``Database.table`` and ``Database.create_table``."""
 
     # --- what it is -------------------------------------------------------------------------------------------
 
@@ -57,12 +57,12 @@ class Table(TableLog):
 
     @property
     def table_id(self) -> int:
-        """A number that no other table ever has, not even one of the same name."""
+        """A number that no other table ever gets, not even one of the same name."""
         return self._info.table_id
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as Arrow sees them."""
+        """The columns as an Arrow schema."""
         return self.info.schema.to_arrow()
 
     @property
@@ -72,12 +72,12 @@ class Table(TableLog):
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """The columns whose values make the partitions."""
+        """The partition keys."""
         return self._info.description.partition_keys
 
     @property
     def bucket_key(self) -> tuple[str, ...]:
-        """The columns whose values choose the bucket; empty when chance does."""
+        """The columns whose hash chooses the bucket; empty if buckets are chosen at random."""
         return self._info.description.bucket_key
 
     @property
@@ -100,7 +100,7 @@ class Table(TableLog):
         return display.table_text(self.info)
 
     async def refresh(self) -> Table:
-        """Learn what others changed (columns, properties)."""
+        """Fetch changes that others made (columns, properties)."""
         self._info = await self._session.admin.table(self._info.path)
         return self
 
@@ -109,31 +109,31 @@ class Table(TableLog):
         return await self._session.admin.status(self.info)
 
     async def damage(self) -> list[DamagedRange]:
-        """The offsets that were given up because nobody can read them: reads go on behind them."""
+        """The offsets that were given up because nobody can read them; reads skip them."""
         return await DamageMarks(self._session.cluster, self._info).all()
 
     async def mark_damaged(
         self, bucket: int, start: int, end: int, *, partition: str | None = None
     ) -> list[DamagedRange]:
-        """Give up the batches that hold offsets of [start, end) of a bucket; what is marked there then."""
+        """Give up the batches with offsets in [start, end) of a bucket. Returns all of its marks."""
         marks = DamageMarks(self._session.cluster, self._info)
         return await marks.mark(bucket, start, end, partition=partition)
 
     async def unmark_damaged(
         self, bucket: int, start: int, end: int, *, partition: str | None = None
     ) -> list[DamagedRange]:
-        """Take back the marks that touch [start, end) of a bucket; what is still marked there."""
+        """Remove the marks that touch [start, end) of a bucket. Returns the marks that stay."""
         marks = DamageMarks(self._session.cluster, self._info)
         return await marks.mark(bucket, start, end, partition=partition, take_back=True)
 
     async def count(self) -> int:
-        """How many rows there are; none is read for it. Rows that were given up count (``damage``)."""
+        """How many rows there are, without reading them. Rows that were given up count (``damage``)."""
         return await self.scan().count()
 
     # --- changing it ------------------------------------------------------------------------------------------
 
     async def add_column(self, name: str, type: TypeLike, *, comment: str | None = None) -> Table:
-        """Add a last column; it is NULL in the rows that are there."""
+        """Add a last column; it is NULL in existing rows."""
         column = (name, type_of(type), comment)
         self._info = await self._session.admin.alter_table(self._info.path, add=[column])
         return self
@@ -182,7 +182,7 @@ class Table(TableLog):
         delivery_timeout_ms: int = WriterOptions.delivery_timeout_ms,
         create_partitions: bool = True,
     ) -> Writer:
-        """A writer of its own, with options."""
+        """A new writer with its own options."""
         options = WriterOptions(
             compression=compression_of(compression),
             acks=ACKS_ALL if acks == "all" else acks,
@@ -207,7 +207,7 @@ class Table(TableLog):
         at: PlaceLike = None,
         tier: Literal["hot", "lake"] | None = None,
     ) -> Scan:
-        """The rows that are there, or those that are asked for; of a primary-key table those live now, or ``at``."""
+        """The rows of a log table, or the live rows of a primary-key table: now, or ``at`` an instant."""
         info = self.info
         found = filter_of(where, info.schema)
         if tier not in (None, "hot", "lake"):
@@ -221,7 +221,7 @@ class Table(TableLog):
             instant = place_of(at, default=LATEST)
             return self._key_scan(columns, found, instant, limit, partitions)
         if at is not None and end is not None:
-            raise InvalidRequest("at= and end= say the same of a log table: give one of them")
+            raise InvalidRequest("at= and end= mean the same for a log table: give one of them")
         return LogScan(
             self._session.cluster,
             info,
@@ -247,7 +247,7 @@ class Table(TableLog):
         at: PlaceLike,
         tier: Tier,
     ) -> Scan:
-        """What lake and log hold together, or the lake alone."""
+        """Lake and log together, or the lake alone."""
         from strom.lake.read.time_travel import Moment, moment_of
         from strom.lake.read.union_scan import UnionScan
 
@@ -265,7 +265,7 @@ class Table(TableLog):
             ):
                 return self._key_scan(columns, where, place, limit, partitions)
         elif at is not None and end is not None:
-            raise InvalidRequest("at= and end= say the same of a log table: give one of them")
+            raise InvalidRequest("at= and end= mean the same for a log table: give one of them")
         timed = place.kind is PlaceKind.TIME
         if moment is None and timed and (info.description.has_primary_key or tier == "lake"):
             moment = Moment(time_ms=place.value)
@@ -294,7 +294,7 @@ class Table(TableLog):
         limit: int | None = None,
         changes: bool = False,
     ) -> Scan:
-        """Exactly what a plan says, wherever it was made; with ``changes`` in the form of ``changelog``."""
+        """Exactly the rows of a plan, no matter where it was made; with ``changes`` in the form of ``changelog``."""
         info = self.info
         found = filter_of(where, info.schema)
         cluster = self._session.cluster
@@ -327,7 +327,7 @@ class Table(TableLog):
         from strom.lake.read.union_scan import UnionScan
 
         if changes:
-            raise InvalidRequest("a plan of lake and log together has no changes: the lake keeps rows only")
+            raise InvalidRequest("a plan of lake and log together has no changes: the lake keeps only rows")
         return UnionScan(
             self._session.cluster,
             self._session.warehouses,
@@ -340,7 +340,7 @@ class Table(TableLog):
         )
 
     def read_stamped(self, plan: ScanPlan | KeyScanPlan, *, columns: Sequence[str] | None = None) -> Scan:
-        """Exactly what a plan says, with the offset and the commit time of every row behind its columns."""
+        """Exactly the rows of a plan, with the offset and commit time of every row after its columns."""
         info, cluster = self.info, self._session.cluster
         if isinstance(plan, KeyScanPlan):
             return StampedImages(cluster, info, columns=columns, lookups=self.lookups, plan=plan)
@@ -353,7 +353,7 @@ class Table(TableLog):
         return await dead_offsets(self._session.cluster, self.info, instant, start_epoch=start_epoch)
 
     async def extent(self) -> ScanPlan:
-        """Where every bucket of every partition begins and ends right now, those without rows too."""
+        """Where every bucket of every partition begins and ends now, including empty ones."""
         info, cluster = self.info, self._session.cluster
         buckets = await self._all_buckets()
         first, last = await Offsets(cluster, info).ends(buckets)

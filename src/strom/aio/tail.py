@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Tail(LogTail):
-    """Live batches of a table, for ever, or until ``timeout`` or ``idle`` seconds have passed.
+    """Live batches of a table, forever, or until ``timeout`` or ``idle`` seconds have passed.
 
     >>> async for batch in table.tail(start="earliest", idle=5):
     ...     print(batch.partition, batch.offsets, batch.data)
@@ -90,7 +90,7 @@ class Tail(LogTail):
         return self
 
     def patience_s(self) -> float | None:
-        """How long to wait for the next batch; None for ever."""
+        """How long to wait for the next batch; None: forever."""
         limits = [] if self._idle is None else [self._idle]
         if self._deadline is not None:
             limits.append(max(self._deadline - self.now(), 0.0))

@@ -1,8 +1,8 @@
-"""The blocking face: what ``strom.connect`` and ``strom.open`` give.
+"""The blocking API: what ``strom.connect`` and ``strom.open`` return.
 
 Every method hands its work to one background event loop and waits (``strom.client.cluster.blocking``); the work on rows
-is done by the thread that calls. Objects may be shared between threads. A process made by fork connects anew by itself;
-writers, scans and tails of its parent are the parent's.
+is done by the calling thread. Threads may share objects. A forked process reconnects by itself; writers, scans and
+tails that its parent made stay with the parent.
 
 Read first: ``database.py``, then ``table.py``. The same for asyncio: ``strom.aio``.
 """

@@ -1,4 +1,4 @@
-"""The blocking face of a cluster: connect, databases, tables."""
+"""The blocking API of a cluster: connect, databases, tables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def connect(
 ) -> Database:
     """Connect to a server: ``host:port``, or several with commas.
 
-    Raises :class:`strom.errors.Disconnected` at once when nobody answers there. Tables are looked up in ``database``
+    Raises :class:`strom.errors.Disconnected` at once if no server answers. Tables are looked up in ``database``
     unless their name says otherwise.
 
     >>> db = strom.connect("localhost:9123")
@@ -51,7 +51,7 @@ def connect(
 
 
 def open(folder: str | os.PathLike[str], *, database: str = DEFAULT_DATABASE, **settings: object) -> Database:
-    """A server inside this process, on a folder: no other program is needed, and one at a time may have it open.
+    """Start a server inside this process, on a folder. Only one process at a time may have the folder open.
 
     Settings are those of the server, with ``_`` for ``.`` and ``-``. ``close`` stops the server.
 
@@ -83,7 +83,7 @@ class Database:
 
     @property
     def session(self) -> Session:
-        """What its tables share."""
+        """The connection that its tables share."""
         return self._session
 
     @property
@@ -93,7 +93,7 @@ class Database:
 
     @property
     def address(self) -> str:
-        """Where it is connected to."""
+        """The address it is connected to."""
         return self._session.target.address
 
     # --- databases --------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Database:
         return self._session.run(self._session.face.databases())
 
     def describe_database(self, name: str) -> DatabaseInfo:
-        """What a database was created with: its comment and properties of its owner's choosing.
+        """A database's comment and custom properties.
 
         >>> db.describe_database("shop").comment
         'orders and customers'
@@ -150,7 +150,7 @@ class Database:
         return self._session.run(self._session.face.tables(database))
 
     def system_table(self, name: str) -> SystemTable:
-        """What stands beside a table: ``t$lake`` (the lake alone), ``t$snapshots``, ``t$offsets``. To be read only.
+        """A system table: ``t$lake`` (the lake alone), ``t$snapshots``, ``t$offsets``. Read-only.
 
         >>> db.system_table("events$snapshots").scan().to_pandas()
         """
@@ -159,7 +159,7 @@ class Database:
         return SystemTable(self._session, self._session.run(self._session.face.system_table(name)))
 
     def table(self, name: str) -> Table:
-        """A table that exists: ``"events"``, or ``"shop.events"``; also what stands beside one (``system_table``).
+        """An existing table, ``"events"`` or ``"shop.events"``, or a system table (``system_table``).
 
         >>> events = db.table("events")
         """
@@ -222,12 +222,12 @@ class Database:
     # --- SQL --------------------------------------------------------------------------------------------------
 
     def sql(self, text: str, parameters: Parameters | None = None, *, at: At | None = None) -> Result:
-        """A query over tables, run by DuckDB on what the lake and the servers hold: each row once, at one instant.
+        """Query tables with DuckDB. It reads the lake and the servers together: each row once, at one instant.
 
-        Tables are ``t`` or ``database.t``; beside each stand ``t$lake``, ``t$snapshots`` and ``t$offsets``. Columns
-        and filters are pushed to the lake's files and to the servers. Only reading is possible. ``parameters`` fill the
-        query's marks: a list for ``?``, a dict for ``$name``. ``at`` (a datetime, or a lake snapshot's id) reads all
-        tables as they were; ``FROM t AT (TIMESTAMP => '…')`` one of them. Printed, a result shows its first rows.
+        Tables are ``t`` or ``database.t``, and each has ``t$lake``, ``t$snapshots`` and ``t$offsets``. Columns and
+        filters are pushed down to the lake's files and the servers. Queries only read. ``parameters`` are a list for
+        ``?``, a dict for ``$name``. ``at`` (a datetime, or a lake snapshot's id) reads all tables as they
+        were; ``FROM t AT (TIMESTAMP => '…')`` one of them. Printed, a result shows its first rows.
 
         >>> db.sql("SELECT name, sum(price) FROM events WHERE price > ? GROUP BY name", [10]).to_pandas()
         """
@@ -246,9 +246,8 @@ class Database:
     ) -> Transaction:
         """Publish rows of many buckets and tables at once: all of them when the ``with`` is left, or none.
 
-        With an ``id`` and a ``version`` they are published once, however often the same program is run again. Versions
-        of an id grow; give a batch id, a file's number, an offset. ``lease_ms``: how long staged rows are kept while
-        nobody commits them.
+        With an ``id`` and a ``version`` they are published once, no matter how often the program runs again. Versions
+        of an id grow: use a batch id, a file's number or an offset. ``lease_ms``: how long uncommitted rows are kept.
 
         >>> with db.transaction("nightly-import", version=7) as tx:
         ...     tx.append("orders", orders)
@@ -265,7 +264,7 @@ class Database:
     def lake(self, table: str) -> LakeStatus:
         """How far the lake is behind a table: rows, seconds, the last round, bucket by bucket.
 
-        The cluster is asked, not the lake: it costs a millisecond.
+        It asks the cluster, not the lake, and costs a millisecond.
 
         >>> db.lake("clicks").lag_rows
         0
@@ -273,11 +272,11 @@ class Database:
         return self._session.run(self._session.face.lake(table))
 
     def lake_rebuild(self, table: str, *, dry_run: bool = False, roll_back: bool = False) -> LakeRebuild:
-        """Bring the cluster's record of a table's lake back from the lake itself: it was lost, or is quarantined.
+        """Restore the cluster's record of a table's lake from the lake itself, if it was lost or is quarantined.
 
-        Nothing changes when the record says what the lake says. ``roll_back``: when somebody else committed to the
-        Iceberg table, make the newest snapshot of Strom's its head again; what was committed on top is not in the table
-        any more. ``dry_run``: only look.
+        Nothing changes if the record agrees with the lake. ``roll_back``: if somebody else committed to the Iceberg
+        table, make Strom's newest snapshot its head again; commits on top of it leave the table. ``dry_run``: only
+        look.
 
         >>> db.lake_rebuild("clicks", dry_run=True).changes
         ()
@@ -286,9 +285,9 @@ class Database:
         return self._session.run(face.lake_rebuild(table, dry_run=dry_run, roll_back=roll_back))
 
     def lake_compact(self, table: str) -> Upkept:
-        """Merge the small files of a table's lake, drop what is dead in them, and apply its deletes, all of it at once.
+        """Merge the small files of a table's lake, drop their dead rows, and apply its deletes, all at once.
 
-        Rounds do that by themselves, a little at a time (``table.datalake.auto-compaction``).
+        Rounds do this by themselves, a little at a time (``table.datalake.auto-compaction``).
 
         >>> db.lake_compact("clicks").files_after
         0
@@ -296,9 +295,9 @@ class Database:
         return self._session.run(self._session.face.lake_compact(table))
 
     def lake_expire(self, table: str) -> Upkept:
-        """Forget old snapshots of a table's lake, and remove files that none names, as its properties say.
+        """Expire old snapshots of a table's lake and remove files that no snapshot uses, as its properties say.
 
-        Rounds do that by themselves (``table.datalake.auto-expire-snapshot``).
+        Rounds do this by themselves (``table.datalake.auto-expire-snapshot``).
 
         >>> db.lake_expire("clicks").snapshots_expired
         0
@@ -306,10 +305,10 @@ class Database:
         return self._session.run(self._session.face.lake_expire(table))
 
     def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
-        """Remove from the lake, for good, what is left there of dropped tables of this name: catalog and files.
+        """Remove dropped tables of this name from the lake for good: catalog entries and files.
 
-        Also the lake of a table that exists, if ``table.datalake.enabled`` was set to false: rows that only the lake
-        has are lost with it, and tiering begins anew once it is set to true again. ``dry_run``: only look.
+        Also the lake of an existing table if ``table.datalake.enabled`` is false: rows that only the lake has are lost,
+        and tiering starts over if it is set to true again. ``dry_run``: only look.
 
         >>> [one.rows for one in db.lake_drop("clicks", dry_run=True).removed]
         [100]
@@ -319,32 +318,32 @@ class Database:
     def backup(
         self, folder: str | os.PathLike[str], *, progress: Progress = lambda copied: None
     ) -> BackupFacts:
-        """Copy everything that the server holds at one instant into a new folder, on the server's machine.
+        """Copy the server's data at one instant into a new folder on the server's machine.
 
-        What was acknowledged before is in it, and nothing by halves. Writers pause for moments. ``strom restore`` makes
-        a data folder of it again. ``progress`` is told of every file, in another thread.
+        It has everything that was acknowledged before, and no half transactions. Writers pause briefly. ``strom
+        restore`` turns it into a data folder again. ``progress`` is called for every file, in another thread.
 
         >>> db.backup("/backups/monday").size
         """
         return self._session.run(self._session.face.backup(folder, progress=progress))
 
     def lake_take_over(self) -> LakeOwner | None:
-        """Make the lake's warehouse this cluster's. Only when whoever wrote to it before is gone for good; who it was.
+        """Make this cluster the owner of the lake's warehouse. Returns the previous owner, which must be gone for good.
 
-        For a data folder that was copied or restored and goes on with a lake outside of it, in place of the original.
+        For a data folder that was copied or restored and replaces the original, with a lake outside of it.
 
         >>> db.lake_take_over()
         """
         return self._session.run(self._session.face.lake_take_over())
 
     def lake_tables(self) -> list[LakeFacts]:
-        """Every table that is in the lake, or is to be (``table.datalake.enabled``), of all databases."""
+        """The tables of all databases that are in the lake, or soon will be (``table.datalake.enabled``)."""
         return self._session.run(self._session.face.lake_tables())
 
     def sinks(self, *, every: bool = False) -> list[SinkStatus]:
-        """What every sink of a streaming query and every transaction id has published last.
+        """The last version that every streaming sink and every transaction id has published.
 
-        With ``every``, unnamed transactions and batch writes too, for the short while that they are remembered.
+        With ``every``, unnamed transactions and batch writes too, as long as they are remembered.
 
         >>> [sink.name for sink in db.sinks()]
         ['nightly-import']
@@ -352,10 +351,10 @@ class Database:
         return self._session.run(self._session.face.sinks(every=every))
 
     def drop_sink(self, name: str, *, force: bool = False) -> list[SkippedStage]:
-        """Forget what a sink or transaction id has published. A version that is written again is then published again.
+        """Forget what a sink or transaction id has published. A version that is written again is published again.
 
-        Not while its query or program runs. With ``force``, also when rows of its last version are lost: ``skip_lost``
-        first. Returns what was left out.
+        Stop its query or program first. With ``force``, even if rows of its last version are lost (see ``skip_lost``).
+        Returns what was left out.
 
         >>> db.drop_sink("nightly-import")
         []
@@ -363,10 +362,10 @@ class Database:
         return self._session.run(self._session.face.drop_sink(name, force=force))
 
     def skip_lost(self, name: str) -> list[SkippedStage]:
-        """Let a sink's last version be published without the rows that are lost of it; what was left out.
+        """Publish a sink's last version without its lost rows. Returns what was left out.
 
-        A version that was decided holds up its buckets when some of its rows are lost or damaged on a disk. Whatever is
-        there is published, and nothing twice; the query or program goes on with its next version.
+        A decided version blocks its buckets when rows of it are lost or damaged on a disk. This publishes the rest,
+        nothing twice; the query or program continues with its next version.
 
         >>> [lost.reason for lost in db.skip_lost("nightly-import")]
         ['it is not there']
@@ -398,7 +397,7 @@ class Database:
         return self._session.run(self._session.face.status())
 
     def close(self) -> None:
-        """Flush and close; raise what went wrong. A server that ``open`` started stops. The second time does nothing.
+        """Flush and close; raise a failure. A server that ``open`` started stops. The second time does nothing.
 
         >>> db.close()
         """
@@ -415,4 +414,4 @@ class Database:
         except Exception as failure:
             if error is None:
                 raise
-            error.add_note(f"and the connection could not be closed in order: {failure}")
+            error.add_note(f"and closing the connection failed: {failure}")

@@ -18,7 +18,7 @@ from strom.client.plan.key_facts import IndexStatus
 
 
 class Keys:
-    """The part of a table that needs a key. Calls on a log table are :class:`strom.errors.NotPrimaryKeyTable`."""
+    """The part of a table that needs a key. A log table raises :class:`strom.errors.NotPrimaryKeyTable`."""
 
     def __init__(self, session: Session, face: aio.Table) -> None:
         self._session = session
@@ -26,7 +26,7 @@ class Keys:
 
     @property
     def _face(self) -> aio.Table:
-        """The async table; found again where the connection is another one, as after a fork."""
+        """The async table; looked up again after a reconnect, as after a fork."""
         current = self._session.face
         if self._known.session is not current.session:
             self._known = self._session.run(current.table(self._known.name))
@@ -34,12 +34,12 @@ class Keys:
 
     @property
     def info(self) -> TableInfo:
-        """The table's whole description, as it was when this connection last heard of it."""
+        """The table's whole description, as this connection last saw it."""
         return self._known.info
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The columns whose values tell rows apart; empty for a log table."""
+        """The columns that identify a row; empty for a log table."""
         return self._known.primary_key
 
     # --- writing ----------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ class Keys:
         self._session.writer_of(self._face).upsert(data, columns)
 
     def delete(self, keys: object) -> None:
-        """Delete the rows of these keys, in the background. Keys that are not there are no error.
+        """Delete the rows of these keys, in the background. Missing keys are not an error.
 
         Keys are given by column, as rows or as Arrow; bare values will do where the key is one column.
 
@@ -67,9 +67,9 @@ class Keys:
 
     @property
     def last_written(self) -> WrittenTo:
-        """What ``upsert`` and ``delete`` had acknowledged so far, by bucket.
+        """What was acknowledged of ``upsert`` and ``delete`` so far, by bucket.
 
-        A lookup given this sees all of it, on any connection to any replica.
+        A lookup with ``at_least`` set to this sees all of it, on any connection.
 
         >>> elsewhere.lookup(1, at_least=users.last_written)
         """
@@ -80,7 +80,7 @@ class Keys:
     def lookup(
         self, key: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
     ) -> dict[str, Any] | None:
-        """The row of one key as a dict; None when there is none. It sees what this connection wrote before.
+        """The row of one key as a dict, or None. It sees what this connection wrote before.
 
         >>> users.lookup(1)
         {'id': 1, 'name': 'ann', 'score': 7}
@@ -98,7 +98,7 @@ class Keys:
     def lookup_many(
         self, keys: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
     ) -> pa.Table:
-        """A row for every key, in the order of the keys; a row of NULLs where there is none.
+        """A row for every key, in the order of the keys; a row of NULLs for a missing key.
 
         >>> users.lookup_many([3, 1, 99], columns=["name"]).to_pylist()
         [{'name': 'cat'}, {'name': 'ann'}, {'name': None}]
@@ -113,10 +113,10 @@ class Keys:
         return lookup.in_order(self._find(lookup, batch, at_least), batch.num_rows)
 
     def get_or_insert(self, keys: object, columns: Sequence[str] | None = None) -> pa.Table:
-        """A row for every key, in the order of the keys; a key that is not there gets a row of its own first.
+        """A row for every key, in the order of the keys; missing keys are inserted first.
 
-        Such a row is NULL beside its key, and has the next number where a column counts by itself: the dictionary of a
-        join. A row that somebody else made meanwhile stays as it is.
+        A new row has NULLs beside its key, and the next number in an auto-increment column: the dictionary of a join.
+        A row that somebody else inserts meanwhile keeps its values.
 
         >>> words.get_or_insert(["river", "sea"], columns=["number"]).to_pylist()
         [{'number': 1}, {'number': 2}]
@@ -126,9 +126,9 @@ class Keys:
     def lookup_prefix(
         self, prefix: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
     ) -> pa.Table:
-        """All rows whose bucket key is this one (or one of these), when it is only a part of the primary key.
+        """All rows with this bucket key (or one of these), where it is a part of the primary key.
 
-        Of a partitioned table give the partition's columns too, or all partitions are asked.
+        For a partitioned table, add the partition's columns, or all partitions are asked.
 
         >>> orders.lookup_prefix({"user": 7})
         """
@@ -153,7 +153,7 @@ class Keys:
         return lookup.by_key(self._find(lookup, lookup.keys(values), at_least))
 
     def _ready(self) -> Lookups:
-        """The lookups of the table, once what this connection wrote is there."""
+        """The lookups of the table, after this connection's rows were flushed."""
         face = self._face
         writer = face.session.writers.get(face.table_id)
         if writer is not None and writer.has_outstanding():
@@ -161,7 +161,7 @@ class Keys:
         return face.lookups
 
     def _find(self, lookup: Lookup, keys: pa.RecordBatch, at_least: WrittenTo | None) -> list[LookupHits]:
-        """In this thread while all goes well, else by the loop, which knows how to go on."""
+        """In this thread if that works, else on the loop, which can retry."""
         found = lookup.find_directly(keys, at_least)
         return self._session.run(lookup.find(keys, at_least)) if found is None else found
 

@@ -1,9 +1,9 @@
-"""Lookups that tell which key each row belongs to, for callers that block: what a join does for whole columns of keys.
+"""Blocking lookups that say which key each row belongs to: what a join does for whole columns of keys.
 
-``Table.lookup_many`` and its sisters answer people. A join asks for tens of thousands of keys at once, may get many
-rows for one of them, and goes on with positions. A question that is too large for the servers, or would have too large
-an answer, is asked in halves, and for a while no larger one is asked again; one key that has more rows than an answer
-holds is asked for in pages.
+``Table.lookup_many`` and its siblings answer people. A join looks up tens of thousands of keys at once, may get many
+rows for one of them, and works with positions. A request that is too large for the servers, or whose answer would be,
+is split in halves, and for a while no larger one is sent; one key that has more rows than an answer holds is read in
+pages.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Matching:
     ) -> None:
         self._session = database.session
         self.at_once = KEYS_MOST
-        """How many keys are asked for in one call: fewer after a refusal, then slowly more again."""
+        """How many keys one call looks up: fewer after a refusal, then slowly more again."""
         lookups = Lookups(self._session.cluster, lambda: table)
         if index is not None:
             self._lookup: Lookup = lookups.by_index(index, columns)
@@ -78,7 +78,7 @@ class Matching:
 
     @property
     def nothing(self) -> Matches:
-        """What is found of no keys."""
+        """The matches of no keys."""
         return Matches(self._lookup.empty, np.empty(0, np.int64))
 
     @property
@@ -97,7 +97,7 @@ class Matching:
         return Matches(rows, np.concatenate([one.matches.keys for one in found]))
 
     def parts(self, keys: pa.RecordBatch, at_least: WrittenTo | None = None) -> Iterator[MatchPart]:
-        """The same, some keys after the other: no more is held at once than the servers send in one answer."""
+        """The same in parts: no more is held at once than the servers send in one answer."""
         batch = self._lookup.keys(keys)
         start = 0
         while start < batch.num_rows:
@@ -144,7 +144,7 @@ class Matching:
 
 
 def _too_large(lookup: Lookup, error: LimitExceeded) -> LimitExceeded:
-    """A key has one row, and that is no page: there is no smaller question."""
+    """A key has one row: there is no smaller request."""
     return LimitExceeded(
         f"a row of {lookup.table.path} is larger than an answer: {error.message}, or raise server.request.max-bytes",
         **error.facts,

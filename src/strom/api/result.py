@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """What ``db.sql`` gives: read when it is asked for, the same rows each time.
+    """The result of ``db.sql``: run when it is read, the same rows each time.
 
-    It speaks Arrow's stream interface: give it to polars, pandas, DuckDB or pyarrow as it is.
+    It implements Arrow's stream interface: pass it to polars, pandas, DuckDB or pyarrow as it is.
 
     >>> db.sql("SELECT count(*) FROM events").to_arrow()
     """
@@ -44,7 +44,7 @@ class Result:
 
     @property
     def statistics(self) -> QueryStatistics:
-        """What was moved for it so far."""
+        """What was read for it so far."""
         return self._query.statistics
 
     @property
@@ -89,7 +89,7 @@ class Result:
         return polars_of(self.to_arrow())
 
     def close(self) -> None:
-        """Let go of what it holds; done anyway when it is forgotten."""
+        """Free what it holds. Happens anyway when it is garbage-collected."""
         self._query.close()
 
     def __enter__(self) -> Result:

@@ -1,4 +1,4 @@
-"""The blocking face of a scan."""
+"""The blocking API of a scan."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Scan:
-    """The rows of a table at one moment: the moment when they are first asked for.
+    """The rows of a table at one instant, fixed when they are first read.
 
-    Nothing is read before that. Read it as often as you like, the rows are the same, in the same order (partition,
-    bucket, offset). It speaks Arrow's stream interface: give it to polars, DuckDB or pyarrow as it is.
+    Nothing is read before that. Every read gives the same rows in the same order (partition, bucket, offset). It
+    implements Arrow's stream interface: pass it to polars, DuckDB or pyarrow as it is.
 
     >>> scan = table.scan(columns=["id", "price"], where="price > 10")
     >>> scan.to_arrow()
@@ -72,7 +72,7 @@ class Scan:
 
     @property
     def statistics(self) -> ReadStatistics:
-        """What was moved so far, and what the server spared us.
+        """What was read so far, and what the server skipped.
 
         >>> scan.statistics.bytes_skipped
         1048576

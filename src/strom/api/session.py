@@ -1,7 +1,7 @@
-"""What the faces of one blocking connection share: the loop, the async connection, and the writers to flush.
+"""What the tables of one blocking connection share: the loop and the async connection.
 
-A process made by fork has neither the loop's thread nor a right to its parent's sockets: there the session connects
-anew when it is first used. A program that ends sends what it did not flush, and says loudly what it could not send.
+A forked process has neither the loop's thread nor the right to use its parent's sockets: there the session reconnects
+when it is first used. A program that ends sends what it did not flush, and warns about rows it could not send.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXIT_TIMEOUT_S = 15.0
 
 
 class ConnectTarget(NamedTuple):
-    """How to connect; kept to connect again after a fork."""
+    """How to connect; kept to reconnect after a fork."""
 
     address: str
     user: str | None
@@ -67,7 +67,7 @@ class Session:
     def _begin(self) -> None:
         self._background = Background.of_this_process()
         self._face = self._background.run(self.target.connect())
-        # Left behind without close(), the connection still sends its rows and closes.
+        # If it is dropped without close(), the connection still sends its rows and closes.
         self._finish = weakref.finalize(self, self._background.start, self._face.close)
         self._finish.atexit = False
 
@@ -117,7 +117,7 @@ class Session:
     # --- the end ----------------------------------------------------------------------------------------------
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush and close; raise what went wrong. The second time does nothing."""
+        """Flush and close; raise the first failure. The second time does nothing."""
         if self.closed:
             return
         _open_sessions.discard(self)
@@ -135,14 +135,14 @@ class Session:
                 self._server.close()
 
     def close_at_exit(self) -> None:
-        """The program ends: close, and say loudly what could not be sent."""
+        """The program ends: close, and warn if rows could not be sent."""
         if self._background.pid != os.getpid():
             return
         try:
             self.close(EXIT_TIMEOUT_S)
         except Exception as error:
             reason = str(error) or f"no answer within {EXIT_TIMEOUT_S:g} s"
-            warnings.warn(f"{self!r} could not be closed in order: {reason}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{self!r} could not be closed cleanly: {reason}", RuntimeWarning, stacklevel=2)
 
 
 _open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()

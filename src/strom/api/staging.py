@@ -1,7 +1,7 @@
-"""Stages for callers that block: what a Spark task and its driver do, each in its own process.
+"""Blocking stages: what a Spark task and its driver do, each in its own process.
 
-``Staging`` writes rows that nobody sees; ``publish`` lets one decision make everything that was staged visible at once.
-In one process, ``Database.transaction`` is both.
+``Staging`` writes rows that are not visible yet; ``publish`` makes everything that was staged visible at once, by one
+decision. In one process, ``Database.transaction`` does both.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Staging:
         self._session.background.drive(self._writer.change_steps(rows, kinds, columns))
 
     def seal(self) -> list[StageFact]:
-        """Make everything durable; what was staged."""
+        """Make everything durable. Returns what was staged."""
         self._writer.seal_from_thread()
         return self._session.run(self._writer.seal())
 
@@ -85,13 +85,13 @@ def publish(
     overwrites: Iterable[tuple[int, int | None]] = (),
     wait: bool = True,
 ) -> Committed:
-    """Let everything that was staged be visible at once, or find that this version is."""
+    """Make everything that was staged visible at once, or find that this version already is."""
     session = database.session
     cluster = session.cluster
     return session.run(decide(cluster, sink, version, tables, facts, overwrites=overwrites, wait=wait))
 
 
 def free(database: Database, facts: Iterable[StageFact]) -> None:
-    """Free stages that nobody will publish; only when no decision may have been asked for."""
+    """Free stages that nobody will publish. Only if no decision may have been requested."""
     session = database.session
     session.run(drop_facts(session.cluster, facts))

@@ -1,4 +1,4 @@
-"""The blocking face of a table beside a table: ``t$lake``, ``t$snapshots``, ``t$offsets``. It can only be read."""
+"""The blocking API of a system table: ``t$lake``, ``t$snapshots``, ``t$offsets``. Read-only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from strom.errors import InvalidRequest
 
 
 class _OnlyRead(InvalidRequest, AttributeError):
-    """Of what a table can do and this cannot; for whoever asks first whether it can, it is not there."""
+    """A table has this method and a system table has not; ``hasattr`` finds it missing."""
 
 
 class SystemTable:
-    """What the lake alone holds of a table, its snapshots, or how far each bucket is in it.
+    """The rows of a table in the lake, its snapshots, or how far each bucket is tiered.
 
     >>> db.system_table("events$snapshots").scan().to_pandas()
     """
@@ -37,7 +37,7 @@ class SystemTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as Arrow sees them."""
+        """The columns as an Arrow schema."""
         return self._face.schema
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The blocking face of a table."""
+"""The blocking API of a table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from strom.lake.read.union_plan import UnionPlan
 
 STATUS_TIMEOUT_S = 1.0
-"""A picture of a table must not make a notebook wait."""
+"""Printing a table must not make a notebook wait."""
 
 
 class Table(Keys):
@@ -53,12 +53,12 @@ class Table(Keys):
 
     @property
     def table_id(self) -> int:
-        """A number that no other table ever has, not even one of the same name."""
+        """A number that no other table ever gets, not even one of the same name."""
         return self._known.table_id
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as Arrow sees them."""
+        """The columns as an Arrow schema."""
         return self._known.schema
 
     @property
@@ -68,12 +68,12 @@ class Table(Keys):
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """The columns whose values make the partitions."""
+        """The partition keys."""
         return self._known.partition_by
 
     @property
     def bucket_key(self) -> tuple[str, ...]:
-        """The columns whose values choose the bucket; empty when chance does."""
+        """The columns whose hash chooses the bucket; empty if buckets are chosen at random."""
         return self._known.bucket_key
 
     @property
@@ -102,7 +102,7 @@ class Table(Keys):
         return display.table_html(self._known.info, status)
 
     def refresh(self) -> Table:
-        """Learn what others changed (columns, properties).
+        """Fetch changes that others made (columns, properties).
 
         >>> table.refresh().schema
         """
@@ -118,7 +118,7 @@ class Table(Keys):
         return self._session.run(self._face.describe())
 
     def damage(self) -> list[DamagedRange]:
-        """The offsets that were given up because nobody can read them: reads go on behind them.
+        """The offsets that were given up because nobody can read them; reads skip them.
 
         >>> table.damage()
         []
@@ -128,7 +128,7 @@ class Table(Keys):
     def mark_damaged(
         self, bucket: int, start: int, end: int, *, partition: str | None = None
     ) -> list[DamagedRange]:
-        """Give up the batches that hold offsets of [start, end) of a bucket; what is marked there then.
+        """Give up the batches with offsets in [start, end) of a bucket. Returns all of its marks.
 
         For what the error of a read names. The bytes stay: ``unmark_damaged`` takes it back.
         """
@@ -137,11 +137,11 @@ class Table(Keys):
     def unmark_damaged(
         self, bucket: int, start: int, end: int, *, partition: str | None = None
     ) -> list[DamagedRange]:
-        """Take back the marks that touch [start, end) of a bucket; what is still marked there."""
+        """Remove the marks that touch [start, end) of a bucket. Returns the marks that stay."""
         return self._session.run(self._face.unmark_damaged(bucket, start, end, partition=partition))
 
     def count(self) -> int:
-        """How many rows there are; none is read for it. Rows that were given up count (``damage``).
+        """How many rows there are, without reading them. Rows that were given up count (``damage``).
 
         >>> table.count()
         1000000
@@ -151,7 +151,7 @@ class Table(Keys):
     # --- changing it ------------------------------------------------------------------------------------------
 
     def add_column(self, name: str, type: TypeLike, *, comment: str | None = None) -> Table:
-        """Add a last column; it is NULL in the rows that are there.
+        """Add a last column; it is NULL in existing rows.
 
         >>> table.add_column("country", "STRING")
         """
@@ -195,7 +195,7 @@ class Table(Keys):
     # --- writing ----------------------------------------------------------------------------------------------
 
     def append(self, data: object) -> None:
-        """Append rows; they are on their way when this returns, or soon after, and safe after ``flush``.
+        """Append rows. They are sent in the background, and safe after ``flush``.
 
         Takes a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a list of dicts,
         a dict of lists, one dict (a row), anything with ``__arrow_c_stream__``, or the path of a Parquet, Arrow, CSV or
@@ -209,7 +209,7 @@ class Table(Keys):
         self._session.writer_of(self._face).append(data)
 
     def flush(self) -> None:
-        """Wait until every row given so far is acknowledged; raise what went wrong.
+        """Wait until every row given so far is acknowledged; raise a failure.
 
         >>> table.flush()
         """
@@ -226,10 +226,10 @@ class Table(Keys):
         delivery_timeout_ms: int = WriterOptions.delivery_timeout_ms,
         create_partitions: bool = True,
     ) -> Writer:
-        """A writer of its own, with options; ``append`` uses one with these defaults.
+        """A new writer with its own options; ``append`` uses one with these defaults.
 
-        ``compression`` None is what the table says. Rows leave at once when nothing is on its way to their bucket;
-        otherwise they are gathered up to ``batch_bytes`` or for ``linger_ms``.
+        ``compression`` None: as the table's properties say. Rows leave at once if nothing is on its way to their
+        bucket; otherwise they are gathered up to ``batch_bytes`` or for ``linger_ms``.
 
         >>> with table.writer(compression="none") as writer:
         ...     writer.append(batch)
@@ -263,7 +263,7 @@ class Table(Keys):
         at: PlaceLike = None,
         tier: Literal["hot", "lake"] | None = None,
     ) -> Scan:
-        """The rows that are there, or those that are asked for; read when ``to_arrow`` or another one is called.
+        """The rows of a table, or some of them; read when ``to_arrow`` or another method is called.
 
         ``where`` is text or ``strom.col("price") > 10``: the server filters rows and skips batches and partitions.
         ``start`` and ``end`` are "earliest", "latest", a datetime, an offset of every bucket, or offsets by bucket
@@ -310,9 +310,9 @@ class Table(Keys):
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
         missing: Missing = "error",
     ) -> Scan:
-        """What happened to the rows, oldest first within each bucket: read it as any scan.
+        """The changes of the rows, oldest first within each bucket: read it like any scan.
 
-        Before the table's columns stand ``_change_type`` (``+I`` inserted, ``-U`` and ``+U`` before and after an
+        Before the table's columns come ``_change_type`` (``+I`` inserted, ``-U`` and ``+U`` before and after an
         update, ``-D`` deleted), ``_log_offset``, ``_commit_timestamp`` and ``_bucket``. As far back as the log is kept,
         of a log table in the lake from its beginning on. Where changes of a primary-key table in the lake are gone,
         that is an error (``Expired``), unless ``missing="skip"``.
@@ -337,10 +337,10 @@ class Table(Keys):
         limit: int | None = None,
         changes: bool = False,
     ) -> Scan:
-        """Exactly the rows of a plan that was made elsewhere, or of a part of one; plans can be pickled.
+        """Exactly the rows of a plan, or of a part of one, no matter where it was made; plans can be pickled.
 
-        With ``changes`` in the form of ``changelog``; the rows of an instant then are insertions. Rows that are no
-        longer kept are an error (``Expired``, ``OffsetOutOfRange``), never left out.
+        With ``changes`` in the form of ``changelog``, where the rows of an instant are insertions. Rows that are no
+        longer kept raise an error (``Expired``, ``OffsetOutOfRange``) and are never left out.
 
         >>> table.read_plan(table.scan().plan(), columns=["id"]).to_arrow()
         """
@@ -348,9 +348,9 @@ class Table(Keys):
         return Scan(self._session.background, face)
 
     def read_stamped(self, plan: ScanPlan | KeyScanPlan, *, columns: Sequence[str] | None = None) -> Scan:
-        """Exactly the rows of a plan, with ``__offset`` and ``__timestamp`` (of the commit) behind their columns.
+        """Exactly the rows of a plan, with ``__offset`` and ``__timestamp`` (of the commit) after their columns.
 
-        The rows of an instant have the offset of their last change; its time is not known then: NULL.
+        The rows of an instant have the offset of their last change; its time is unknown and NULL.
 
         >>> table.read_stamped(table.scan().plan()).to_arrow()
         """
@@ -365,7 +365,7 @@ class Table(Keys):
         return self._session.run(self._face.dead_offsets(instant, start_epoch=start_epoch))
 
     def extent(self) -> ScanPlan:
-        """Where every bucket of every partition begins and ends right now, those without rows too.
+        """Where every bucket of every partition begins and ends now, including empty ones.
 
         >>> table.extent().rows
         1000000
@@ -392,12 +392,12 @@ class Table(Keys):
         discovery_s: float = ReadOptions.discovery_ms / 1000,
         missing: Missing = "error",
     ) -> Tail:
-        """Batches as they come, with their offsets and timestamps; of a primary-key table changes with their kinds.
+        """Batches as they arrive, with their offsets and timestamps; of a primary-key table, changes with their kinds.
 
-        Ends after ``timeout`` seconds in all, or when nothing came for ``idle`` seconds; else never. New partitions
-        are looked for every ``discovery_s`` seconds. Rows of a log table that only the lake has come first, where the
-        start lies before what the servers hold; changes of a primary-key table in the lake that are gone are an error
-        (``Expired``). ``missing="skip"`` begins where the servers do.
+        Ends after ``timeout`` seconds in all, or after ``idle`` seconds without a batch; else never. It looks for new
+        partitions every ``discovery_s`` seconds. If ``start`` lies before what the servers hold, rows of a log table
+        that only the lake has come first; for a primary-key table in the lake, changes that are gone raise ``Expired``.
+        ``missing="skip"`` starts where the servers do.
 
         >>> for batch in table.tail(start="earliest"):
         ...     print(batch.offsets[0], batch.timestamp, batch.data.num_rows)

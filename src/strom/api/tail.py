@@ -1,4 +1,4 @@
-"""The blocking face of a tail."""
+"""The blocking API of a tail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bell:
         self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def ring(self) -> None:
-        """Wake who waits; nothing when nobody does."""
+        """Wake the waiting thread, if there is one."""
         if self._waiting:
             self._waiting = False
             self._rings.put(None)
@@ -30,7 +30,7 @@ class Bell:
     def wait(self, already: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait for a ring, unless ``already``; False when none came in time."""
         self._waiting = True
-        if already():  # asked after ``_waiting`` is set, so that no ring is missed
+        if already():  # checked after ``_waiting`` is set, so that no ring is missed
             self._waiting = False
             return True
         try:
@@ -44,7 +44,7 @@ class Bell:
 class Tail:
     """Live batches of a table: iterate over it. Where it begins is fixed when ``Table.tail`` returns.
 
-    It goes on for ever, or until ``timeout`` or ``idle`` seconds have passed; Ctrl-C ends the wait. The rows of one
+    It continues forever, or until ``timeout`` or ``idle`` seconds have passed; Ctrl-C ends the wait. The rows of a
     bucket come in order, each once.
 
     >>> for batch in table.tail(start="earliest", idle=1.0):
@@ -58,7 +58,7 @@ class Tail:
         core.on_news = self._bell.ring
         core.by_thread = True
         background.run(core.ready())
-        # Left behind without close(), it must not go on asking the server for ever.
+        # If it is dropped without close(), it must not keep polling the server.
         self._finish = weakref.finalize(self, background.start, core.close)
         self._finish.atexit = False
 

@@ -1,4 +1,4 @@
-"""The blocking face of a transaction."""
+"""The blocking API of a transaction."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TableLike = str | Table
 class Transaction:
     """Rows of many buckets and tables that become visible at once, when the ``with`` is left without an error.
 
-    With an id and a version it is published once, however often the program is run again; ``repeated`` tells when it
-    was published before, and then nothing is written. Versions of an id grow. Without them it is atomic, and published
+    With an id and a version it is published once, no matter how often the program runs again; if it was published
+    before, ``repeated`` is True and nothing is written. Versions of an id grow. Without them it is atomic and published
     once per commit. Readers of batches (``scan``, ``to_arrow``, Spark) see all of it or nothing.
 
     >>> with db.transaction("nightly-import", version=7) as tx:
@@ -48,7 +48,7 @@ class Transaction:
 
     @property
     def committed(self) -> Committed | None:
-        """What became of it: the number of the decision, and the tables that had this version already.
+        """The result of the commit: the number of the decision, and the tables that already had this version.
 
         >>> tx.committed.number
         12
@@ -93,7 +93,7 @@ class Transaction:
         self._background.run(self._core.overwrite(_name(table), partition))
 
     def commit(self) -> Committed:
-        """Publish everything; leaving the ``with`` does it too. It may be called again when its answer was lost.
+        """Publish everything; leaving the ``with`` does it too. It may be called again if its answer was lost.
 
         >>> tx.commit().number
         12
@@ -121,7 +121,7 @@ class Transaction:
         try:
             self.abort()
         except Exception as failure:
-            error.add_note(f"and the transaction could not be given up in order: {failure}")
+            error.add_note(f"and aborting the transaction failed: {failure}")
 
 
 def _name(table: TableLike) -> str:

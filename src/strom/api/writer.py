@@ -1,4 +1,4 @@
-"""The blocking face of a writer."""
+"""The blocking API of a writer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Writer:
     """Writes rows: batched, compressed and sent in the background, in order, each once.
 
     A log table's writer appends; a primary-key table's upserts and deletes. Each returns as soon as the rows are taken.
-    It waits while ``memory_bytes`` are on their way, and up to a second for the oldest answer while five batches are
-    unanswered that it sent itself. A failed write is raised by the next one, by ``flush`` and by ``close``. Several
-    threads may share a writer.
+    It waits while ``memory_bytes`` are on their way, and up to a second for the oldest answer while five of its batches
+    are unanswered. A failed write is raised by the next one, by ``flush`` and by ``close``. Several threads may share a
+    writer.
 
     >>> with table.writer(compression="lz4") as writer:
     ...     for frame in frames:
@@ -90,7 +90,7 @@ class Writer:
         return self._core.written
 
     def flush(self) -> None:
-        """Wait until every row given so far is acknowledged; raise what went wrong since the last flush.
+        """Wait until every row given so far is acknowledged; raise a failure since the last flush.
 
         >>> writer.flush()
         """
@@ -104,7 +104,7 @@ class Writer:
             return self._core.seal_from_thread()
 
     def close(self) -> None:
-        """Flush and finish; raise what went wrong. The second time does nothing.
+        """Flush and finish; raise a failure. The second time does nothing.
 
         >>> writer.close()
         """
@@ -123,4 +123,4 @@ class Writer:
         except Exception as failure:
             if error is None:
                 raise
-            error.add_note(f"and the writer could not be closed: {failure}")
+            error.add_note(f"and closing the writer failed: {failure}")

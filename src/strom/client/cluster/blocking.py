@@ -1,4 +1,4 @@
-"""One event loop in the background, for callers that block.
+"""One event loop in the background, for blocking callers.
 
 One daemon thread per process runs the loop of every blocking client. A forked child starts its own thread when it
 first needs one, since the parent's thread does not exist there. Ctrl-C during a wait cancels the call.
@@ -93,7 +93,9 @@ class Background:
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._left_behind.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("something left behind could not be closed in order", exc_info=error)
+            logger.error(
+                "something that was dropped without close() could not be closed cleanly", exc_info=error
+            )
 
     @classmethod
     def settle_at_exit(cls, timeout_s: float) -> None:

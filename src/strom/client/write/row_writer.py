@@ -41,6 +41,7 @@ from strom.errors import (
     StromError,
 )
 from strom.model.bucket import BucketId
+from strom.runtime.units import counted
 
 PIECE_OVERHEAD_BYTES = 128
 """What a column of a piece costs beyond its values: buffers are padded, objects have heads."""
@@ -99,7 +100,7 @@ class RowWriter:
         return call
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self.outstanding_rows:,} rows on their way"
+        state = "closed" if self._closed else f"{counted(self.outstanding_rows, 'row')} on the way"
         return f"Writer({self._table.path}, {state})"
 
     async def open(self) -> Self:
