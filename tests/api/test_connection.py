@@ -132,7 +132,7 @@ def test_an_error_in_the_block_is_not_hidden_by_one_while_closing(server: Server
 
         with pytest.raises(KeyError) as caught:
             work()
-        assert "could not be closed" in caught.value.__notes__[0]
+        assert "closing the writer failed" in caught.value.__notes__[0]
 
 
 def test_writes_and_scans_outlive_a_restart_of_the_server(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_program_that_ends_says_loudly_what_it_could_not_send(tmp_path: Path) 
     """
     with ServerProcess(tmp_path / "data") as own:
         done = script(code, own.address, str(own.pids[0]))
-        assert "could not be closed in order" in done.stderr
+        assert "could not be closed cleanly" in done.stderr
         assert "1 row of table fluss.t not acknowledged" in done.stderr
         own.kill()
 

@@ -101,7 +101,7 @@ def test_a_file_fills_the_table_that_was_made_of_it(server: ServerProcess, tmp_p
     [
         ("no-such-file.parquet", "no file 'no-such-file.parquet'"),
         ("rows.txt", "its ending is none of .parquet"),
-        ([{"a": None}], "column 'a' holds nothing but NULL"),
+        ([{"a": None}], "column 'a' holds only NULL"),
         (5, "a data frame, or the path of a file"),
         (pd.DataFrame({}), "no column"),
         ([{"a": 1, "b": [1, "x"]}], "column 'b' have no type in common"),
@@ -118,7 +118,7 @@ def test_a_file_that_is_not_what_its_ending_says_is_refused(server: ServerProces
     with strom.connect(server.address) as db:
         for name in ("rows.parquet", "rows.arrows", "rows.jsonl"):
             (tmp_path / name).write_bytes(b"nothing of the kind")
-            with pytest.raises(InvalidTable, match="cannot be told"):
+            with pytest.raises(InvalidTable, match="cannot tell the columns"):
                 db.create_table(new_name("never"), tmp_path / name)
 
 

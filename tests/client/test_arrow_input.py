@@ -291,7 +291,7 @@ def test_what_holds_no_rows_is_a_type_error_that_says_what_is_taken() -> None:
     for data in (5, [1, 2], object()):
         with pytest.raises(TypeError, match=r"pyarrow Table.*list of dicts"):
             rows_of(data)
-    with pytest.raises(SchemaMismatch, match=r"list of dicts.*'rows' is no file with rows"):
+    with pytest.raises(SchemaMismatch, match=r"list of dicts.*'rows' is not a file of rows"):
         rows_of("rows")
     with pytest.raises(SchemaMismatch, match="Series does not hold a table"):
         rows_of(pl.Series([1, 2]))

@@ -101,7 +101,7 @@ def test_a_key_may_be_a_bare_value_where_it_is_one_column_and_only_there() -> No
     assert keys([], "day") == keys((), "day") == []
     assert keys({"day": "a", "id": 1}, "id", "day") == [{"id": 1, "day": "a"}]
     for bare in (7, [7, 8], np.array([7])):
-        with pytest.raises(SchemaMismatch, match="A key is made of id, day"):
+        with pytest.raises(SchemaMismatch, match="The key has the columns id, day"):
             keys(bare, "id", "day")
 
 

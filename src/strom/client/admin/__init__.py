@@ -1,4 +1,4 @@
-"""Databases, tables, partitions, indexes and what the cluster knows of the lake: everything but rows.
+"""Databases, tables, partitions, indexes and the cluster's view of the lake: everything but rows.
 
 Read ``admin.py`` first. Imports ``plan``, ``input`` and ``cluster``.
 """

@@ -1,6 +1,6 @@
 """Databases, tables and partitions: create, drop, list, alter.
 
-A change whose answer was lost is asked for again; when the server then says that it is done already, it was us.
+A change whose answer was lost is sent again. If the server then says that it is already done, we did it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Response = TypeVar("Response", bound=Message)
 
 @dataclass(frozen=True)
 class DatabaseInfo:
-    """What a database was created with."""
+    """A database's comment and properties."""
 
     name: str
     comment: str | None
@@ -50,7 +50,7 @@ class DatabaseInfo:
 
 @dataclass(frozen=True)
 class BucketStatus:
-    """One bucket: where it is, what it holds. ``error`` says why it is offline, None when it is well."""
+    """One bucket: where it is and what it holds. ``error``: why it is offline; None if it is fine."""
 
     partition: str | None
     bucket: int
@@ -63,17 +63,17 @@ class BucketStatus:
     size_bytes: int
     error: str | None
     stages: int = 0
-    """Stages that are written and not published."""
+    """Stages that are written but not published."""
     stage_bytes: int = 0
     decision: int = 0
-    """The number of the newest decision that is visible; 0 when none is."""
+    """The number of the newest visible decision; 0 if there is none."""
     damaged_rows: int = 0
-    """Offsets that were given up (``strom log damage``): their rows are missing in every read."""
+    """Offsets that were given up (``strom log damage``): every read skips their rows."""
 
 
 @dataclass(frozen=True)
 class TableStatus:
-    """What a table holds right now. ``rows`` of a primary-key table are its live ones."""
+    """What a table holds now. ``rows`` of a primary-key table are its live rows."""
 
     rows: int
     size_bytes: int
@@ -88,7 +88,7 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """A sink, or the id of a transaction: what it published last."""
+    """A sink or transaction id, and what it published last."""
 
     name: str
     query_id: str
@@ -98,17 +98,17 @@ class SinkStatus:
     """Buckets where its rows may not be visible yet."""
     one_shot: bool
     tables: Mapping[int, int]
-    """By table id: the last version."""
+    """The last version, by table id."""
     problem: str | None = None
-    """Why it is not visible everywhere, as one of the buckets says it."""
+    """Why it is not visible everywhere, as one of the buckets reports it."""
     table_names: tuple[str, ...] = ()
     query_name: str | None = None
-    """What Spark's query is called, where somebody gave it a name."""
+    """The name of the Spark query, if it has one."""
 
 
 @dataclass(frozen=True)
 class SkippedStage:
-    """Rows that a decision listed and that were left out, because somebody said so."""
+    """Rows of a decision that were left out on request."""
 
     table_id: int
     partition_id: int | None
@@ -131,7 +131,7 @@ class Admin:
         return sorted(response.database_name)
 
     async def database(self, name: str) -> DatabaseInfo:
-        """What a database was created with."""
+        """A database's comment and properties."""
         request = databases.GetDatabaseInfoRequest(database_name=name)
         response = await self._cluster.ask(api.GET_DATABASE_INFO, request)
         document = Document.parse(bytes(response.database_json), "database", InvalidDatabase)
@@ -172,7 +172,7 @@ class Admin:
         return sorted(response.table_name)
 
     async def table(self, path: TablePath) -> TableInfo:
-        """A table that exists; the error names one that may have been meant."""
+        """An existing table; the error suggests a similar name."""
         try:
             return await self._cluster.table(path)
         except TableNotFound as error:
@@ -226,7 +226,7 @@ class Admin:
         return await self._cluster.table(path)
 
     async def status(self, table: TableInfo) -> TableStatus:
-        """What every bucket holds right now."""
+        """What every bucket holds now."""
         request = own.TableStatusRequest(table_path=wire_path(table.path))
         response = await self._cluster.ask(api.TABLE_STATUS, request)
         names: dict[int | None, str | None] = {None: None}
@@ -250,7 +250,7 @@ class Admin:
                 damaged_rows=bucket.damaged_rows or 0,
             )
             for bucket in response.buckets
-            if bucket.partition_id in names  # a partition may come or go between the two questions
+            if bucket.partition_id in names  # a partition may be created or dropped between the two requests
         ]
         found.sort(key=lambda bucket: (bucket.partition or "", bucket.bucket))
         rows = sum(bucket.high_watermark - bucket.start_offset - bucket.damaged_rows for bucket in found)
@@ -267,7 +267,7 @@ class Admin:
         return TableStatus(keys.live_rows, size, tuple(found), keys)
 
     async def server_status(self) -> dict[str, Any]:
-        """What the servers say about themselves."""
+        """The state of the servers, as they report it."""
         response = await self._cluster.ask(api.SERVER_STATUS, own.ServerStatusRequest())
         status: dict[str, Any] = json.loads(bytes(response.status_json))
         return status
@@ -299,7 +299,7 @@ class Admin:
     # --- sinks ------------------------------------------------------------------------------------------------
 
     async def sinks(self, *, every: bool = False) -> list[SinkStatus]:
-        """What every sink and transaction id has published last; with ``every``, unnamed transactions too."""
+        """The last version of every sink and transaction id; with ``every``, unnamed transactions too."""
         response = await self._cluster.ask(api.LIST_SINKS, stages.ListSinksRequest())
         return [
             SinkStatus(
@@ -319,14 +319,14 @@ class Admin:
         ]
 
     async def drop_sink(self, name: str, *, force: bool = False) -> list[SkippedStage]:
-        """Forget what a sink has published; not while it runs. ``force``: without what is lost of it."""
+        """Forget what a stopped sink has published. ``force``: even if rows of it are lost."""
         answers: list[stages.DropSinkResponse] = []
         request = stages.DropSinkRequest(sink=name, force=force or None)
         await self._change(api.DROP_SINK, request, done=SinkNotFound, answers=answers)
         return [_skipped(one) for answer in answers for one in answer.skipped]
 
     async def skip_lost(self, name: str) -> list[SkippedStage]:
-        """Let a sink's last decision be published without what is lost of it; the sink stays."""
+        """Publish a sink's last decision without its lost rows; the sink stays."""
         request = stages.DropSinkRequest(sink=name, force=True, keep=True)
         answer = await self._cluster.ask(api.DROP_SINK, request)
         return [_skipped(one) for one in answer.skipped]
@@ -339,7 +339,7 @@ class Admin:
         done: type[StromError],
         answers: list[Response] | None = None,
     ) -> None:
-        """Ask for a change. ``done`` is the error that says it has happened already; ``answers`` takes the answer."""
+        """Request a change. ``done`` is the error that means it already happened; ``answers`` gets the answer."""
         uncertain = False
 
         def heard(error: StromError) -> None:
@@ -362,7 +362,7 @@ def _skipped(one: stages.WireSkippedStage) -> SkippedStage:
 
 
 def wire_path(path: TablePath) -> tables.WireTablePath:
-    """A path as it travels."""
+    """A path as a message carries it."""
     return tables.WireTablePath(database_name=path.database, table_name=path.table)
 
 

@@ -1,4 +1,4 @@
-"""A cut of everything that a server holds at one instant, to be copied on the server's machine."""
+"""A cut: everything that a server holds at one instant, to copy on the server's machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BackupAdmin:
         self._cluster = cluster
 
     async def begin(self) -> BackupCut:
-        """Make a cut. It stays for a minute, unless it is renewed."""
+        """Make a cut. It is kept for a minute unless it is renewed."""
         response = await self._cluster.ask(BACKUP, BackupRequest(action="begin"))
         assert response.backup_id is not None
         assert response.folder is not None
@@ -37,5 +37,5 @@ class BackupAdmin:
         await self._cluster.ask(BACKUP, BackupRequest(action="renew", backup_id=cut.backup_id))
 
     async def end(self, cut: BackupCut) -> None:
-        """It is not needed any more."""
+        """Free the cut."""
         await self._cluster.ask(BACKUP, BackupRequest(action="end", backup_id=cut.backup_id))

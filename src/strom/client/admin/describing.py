@@ -1,4 +1,4 @@
-"""A new table as people describe it, as the description a server takes."""
+"""Turns what a user says about a new table into the description that a server takes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strom.model.table import TableDescription
 TypeLike: TypeAlias = "DataType | pa.DataType | str"
 SchemaLike: TypeAlias = "pa.Schema | Schema | Mapping[str, TypeLike] | Iterable[pa.Field] | Rows"
 Rows: TypeAlias = Any
-"""What ``append`` takes, or the path of a file: its columns are the table's."""
+"""What ``append`` takes, or the path of a file: the table gets its columns."""
 
 MergeEngine = Literal["first_row", "versioned", "aggregation"]
 
@@ -39,8 +39,8 @@ def describe(
     properties: Mapping[str, object] | None = None,
     comment: str | None = None,
 ) -> TableDescription:
-    """The description of a table: with a primary key, or a log. Statistics are kept for all columns of a log
-    unless something else is said."""
+    """The description of a table: with a primary key, or a log. By default statistics are kept for all columns
+    of a log."""
     texts = {name: property_text(value) for name, value in (properties or {}).items()}
     if merge_engine is not None:
         texts["table.merge-engine"] = merge_engine
@@ -91,7 +91,7 @@ def schema_of(schema: SchemaLike) -> Schema:
 
 
 def type_of(kind: TypeLike, *, nullable: bool = True) -> DataType:
-    """A type from its SQL name, from Arrow, or as it is."""
+    """A type from its SQL name, from Arrow, or given as it is."""
     if isinstance(kind, DataType):
         return kind
     if isinstance(kind, str):

@@ -25,16 +25,16 @@ class Indexing:
         self._table = table
 
     async def create(self, name: str, columns: Sequence[str]) -> None:
-        """Declare an index; the servers begin to build it."""
+        """Declare an index; the servers start building it."""
         if name in self._declared():
-            raise InvalidConfig(f"{self._table.path} has an index {name!r} already", index=name)
+            raise InvalidConfig(f"{self._table.path} already has an index {name!r}", index=name)
         text = ",".join(columns)
         indexes_of({INDEX_PREFIX + name: text}, self._table.schema)
         changed = {INDEX_PREFIX + name: text}
         self._table = await self._admin.alter_table(self._table.path, set_properties=changed)
 
     async def drop(self, name: str) -> None:
-        """Take an index back."""
+        """Drop an index."""
         declared = self._declared()
         if name not in declared:
             raise IndexNotFound(
@@ -48,7 +48,7 @@ class Indexing:
         return found is not None and found.state == READY
 
     async def all(self) -> dict[str, IndexStatus]:
-        """Every index that is declared, and how far it is over all buckets."""
+        """Every declared index, and how far it is over all buckets."""
         buckets = [bucket for bucket, _ in await Planner(self._cluster, self._table, None, None).buckets()]
         facts = await KeyFacts(self._cluster, self._table).of(buckets)
         known = indexes_over(list(facts.values()))

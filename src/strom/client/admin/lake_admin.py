@@ -1,4 +1,4 @@
-"""What tiering services and readers of the lake ask of the cluster: who tiers what, what it holds, where buckets end.
+"""What tiering services and lake readers ask the cluster: who tiers what, what the lake holds, where buckets end.
 
 The lake itself is not touched here. All times are the server's (``LakeFacts.now_ms``).
 """
@@ -31,12 +31,12 @@ from strom.record.sparse import sparse_batches
 PIECE_BYTES = 4 * 1024 * 1024
 
 OffsetRows = tuple[npt.NDArray[np.int64], pa.RecordBatch]
-"""Rows and the offset of each, rising."""
+"""Rows with their offsets, ascending."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A round that is under way, and how far it is."""
+    """A running round, and how far it is."""
 
     table_id: int
     round: int
@@ -47,7 +47,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Ended:
-    """A round that ended without a report: it failed, or was given up."""
+    """A round that ended without a report: it failed or was abandoned."""
 
     table_id: int
     round: int
@@ -56,7 +56,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Assigned:
-    """A table to tier now, under a number that no round had before."""
+    """A table to tier now, with a round number that was never used before."""
 
     table_id: int
     round: int
@@ -65,20 +65,20 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Tidings:
-    """What the coordinator answers to a heartbeat."""
+    """The coordinator's answer to a heartbeat."""
 
     assigned: tuple[Assigned, ...]
     cancelled: frozenset[int]
-    """Rounds that are not this service's any more: stop them, commit nothing."""
+    """Rounds that this service no longer owns: stop them and commit nothing."""
     lease_ms: int
-    """A service that is silent for so long loses its tables."""
+    """A service that is silent for this long loses its tables."""
     next_due_ms: int | None
-    """How long until the next table is due; None: nobody knows."""
+    """How long until the next table is due; None: unknown."""
 
 
 @dataclass(frozen=True)
 class LakeFacts:
-    """A table and the lake, as the cluster knows it. ``record``: only where one table was asked for."""
+    """A table and its lake, as the cluster knows them. ``record``: only if one table was requested."""
 
     table_id: int
     path: TablePath
@@ -96,7 +96,7 @@ class LakeFacts:
     fresh_ms: int | None = None
     """Everything that was acknowledged before this time is in the lake."""
     ended_ms: int | None = None
-    """When the last round ended, with something new or not."""
+    """When the last round ended, even if it brought nothing new."""
     error: str | None = None
     """Why the last round failed."""
     service_id: str | None = None
@@ -124,19 +124,19 @@ class LakeAdmin:
         return _facts(facts, response)
 
     async def describe_id(self, table_id: int) -> LakeFacts:
-        """The same by id; TableNotFound when it was dropped."""
+        """The same by id; TableNotFound if it was dropped."""
         response = await self._cluster.ask(GET_LAKE, wire.GetLakeRequest(table_id=table_id))
         (facts,) = response.tables
         return _facts(facts, response)
 
     async def tables(self) -> list[LakeFacts]:
-        """Every table that is in the lake or is to be, by path; without their records."""
+        """The tables that are in the lake or soon will be, by path; without their records."""
         response = await self._cluster.ask(GET_LAKE, wire.GetLakeRequest())
         found = [_facts(one, response) for one in response.tables]
         return sorted(found, key=lambda one: (one.path.database, one.path.table))
 
     async def config(self) -> LakeConfig:
-        """Where the cluster's lake is. It holds no secrets."""
+        """Where the cluster's lake is, without secrets."""
         return _config(await self._cluster.ask(GET_LAKE, wire.GetLakeRequest()))
 
     # --- tiering ----------------------------------------------------------------------------------------------
@@ -153,9 +153,9 @@ class LakeAdmin:
         at_once: bool = False,
         leaving: bool = False,
     ) -> Tidings:
-        """Say what this service does, and take up to ``wants`` tables that are due.
+        """Report what this service does, and take up to ``wants`` due tables.
 
-        ``tables``: only these ids; ``skip``: not these. ``at_once``: also tables that are fresh still. ``ended``:
+        ``tables``: only these ids; ``skip``: not these. ``at_once``: also tables that are still fresh. ``ended``:
         rounds that ended without a report. ``leaving``: the service stops, and its tables are free.
         """
         request = wire.TieringRequest(
@@ -198,10 +198,10 @@ class LakeAdmin:
         goes_on: bool = False,
         ahead: bool = False,
     ) -> str | None:
-        """Tell what the lake holds now; None when it is remembered, else why not (the record was further).
+        """Report what the lake holds now. None if it was stored, else why not (the record was further).
 
-        A round ends with its report, unless it ``goes_on``; only the service that holds it is heard. ``ahead``: the
-        lake holds more than some buckets do, which lost their ends. ``rebuild`` replaces the record whatever it says,
+        A round ends with its report, unless it ``goes_on``; only the service that holds it may report. ``ahead``: the
+        lake holds more than some buckets do, which lost their ends. ``rebuild`` replaces the record in any case,
         outside any round; with ``replaces`` only while it names this snapshot (-1: none).
         """
         request = wire.ReportLakeRequest(
@@ -228,7 +228,7 @@ class LakeAdmin:
         known: Mapping[BucketId, Tiered] | None = None,
         at_most: Mapping[BucketId, int] | None = None,
     ) -> Cuts:
-        """Where the buckets end, at one moment, in whole transactions (``CutTerms`` has the terms).
+        """Where the buckets end at one instant, with whole transactions only (``CutTerms`` has the terms).
 
         LakeAhead and StaleEpoch name their bucket in ``error.facts["bucket"]``.
         """
@@ -238,7 +238,7 @@ class LakeAdmin:
         return await cut_tables(self._cluster, [(table, buckets)], terms)
 
     async def resume(self, table: TableInfo, bucket: BucketId, place: Tiered) -> int:
-        """Let a bucket of a log table that lost its end go on where the lake ends; the epoch it goes on in."""
+        """Let a bucket of a log table that lost its end continue where the lake ends. Returns its new epoch."""
         request = wire.ResumeBucketRequest(
             table_id=bucket.table_id,
             partition_id=bucket.partition_id,
@@ -258,10 +258,10 @@ class LakeAdmin:
     async def restore(
         self, table: TableInfo, bucket: BucketId, place: Tiered, rows: Iterable[OffsetRows]
     ) -> int:
-        """Let a bucket of a primary-key table that lost its end go on where the lake ends, with the lake's rows of it.
+        """Let a bucket of a primary-key table that lost its end continue where the lake ends, with the lake's rows.
 
-        ``rows``: all that are live there, by rising offset, in the table's newest schema. The epoch it goes on in. Not
-        tried again: whoever reads the lake begins anew.
+        ``rows``: all live rows of the lake, by ascending offset, in the table's newest schema. Returns its new epoch.
+        Not retried: the caller reads the lake again.
         """
         await self._cluster.refresh(table, [bucket])
         pieces = itertools.chain(_pieces(rows, table.schema.schema_id), [None])
@@ -284,12 +284,12 @@ class LakeAdmin:
             if response.epoch is not None:  # it was the last, or done before
                 return response.epoch
             if ahead is None:
-                raise InvalidRequest("the server took the last rows and did not go on", bucket=bucket)
+                raise InvalidRequest("the server took the last rows and did not continue", bucket=bucket)
         raise AssertionError("parts have no end")
 
 
 def _pieces(rows: Iterable[OffsetRows], schema_id: int) -> Iterator[Payload]:
-    """Rows as a server takes them, some megabytes at a time."""
+    """Rows in the form a server takes, some megabytes at a time."""
     for offsets, batch in rows:
         count = max(1, int(batch.num_rows * PIECE_BYTES / max(batch.nbytes, 1)))
         for start in range(0, batch.num_rows, count):

@@ -1,4 +1,4 @@
-"""How far behind a table's lake is, for people: rows and seconds that it lacks, bucket by bucket."""
+"""How far a table's lake is behind: rows and seconds, bucket by bucket."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class LakeBucket:
 
     @property
     def lag_rows(self) -> int:
-        """Records that are not in the lake yet; of a primary-key table, changes. LagUnknown where nobody knows."""
+        """Records that are not in the lake yet; of a primary-key table, changes. LagUnknown if it does not answer."""
         if self.error is not None:
             where = f"bucket {self.bucket}" + (f" of partition {self.partition}" if self.partition else "")
             raise LagUnknown(
-                f"how far the lake is behind {where} is not known: {self.error}", bucket=self.bucket
+                f"cannot tell how far the lake is behind {where}: {self.error}", bucket=self.bucket
             )
         return max(0, self.high_watermark - max(self.lake_offset, self.start_offset))
 
@@ -43,19 +43,19 @@ class LakeBucket:
 
 @dataclass(frozen=True)
 class LakeStatus:
-    """A table in the lake, and how far that is behind at the moment of the question."""
+    """A table in the lake, and how far the lake is behind now."""
 
     facts: LakeFacts
     buckets: tuple[LakeBucket, ...]
 
     @property
     def lag_rows(self) -> int:
-        """Records that are not in the lake yet; LagUnknown, with the reason, where a bucket does not answer."""
+        """Records that are not in the lake yet; LagUnknown, with the reason, if a bucket does not answer."""
         return sum(one.lag_rows for one in self.buckets)
 
     @property
     def lag_ms(self) -> int | None:
-        """What was written longer ago than this is in the lake; None before a round. LagUnknown as ``lag_rows``."""
+        """Rows older than this are in the lake; None before the first round. LagUnknown as ``lag_rows``."""
         if not self.lag_rows:
             return None if self.facts.record is None else 0
         return None if not self.facts.fresh_ms else max(0, self.facts.now_ms - self.facts.fresh_ms)
@@ -81,8 +81,8 @@ class LakeStatus:
 
 
 async def lake_status(cluster: Cluster, table: TableInfo) -> LakeStatus:
-    """A table's lake and how far it is behind; the lake itself is not asked."""
-    # The record first: what is written between the two questions then counts as behind, not as ahead.
+    """A table's lake and how far it is behind, without reading the lake."""
+    # The record first: rows written between the two requests then count as behind, not as ahead.
     facts = await LakeAdmin(cluster).describe(table)
     status = await Admin(cluster).status(table)
     ids: dict[str | None, int | None] = {None: None}

@@ -1,5 +1,5 @@
-"""What people hand in, made fit for one table: rows, files, frames and keys as Arrow batches of its schema.
+"""What users pass in, as Arrow batches of one table's schema: rows, files, data frames and keys.
 
 Read ``arrow_input.py`` first, then ``casting.py`` (which types fit which) and ``routing.py`` (which bucket a row goes
-to). ``files/`` reads files of rows. Imports ``cluster`` at most.
+to). ``row_files/`` reads files of rows. Imports ``cluster`` at most.
 """

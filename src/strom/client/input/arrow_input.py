@@ -4,7 +4,7 @@
     data frames    pandas (its index is left out), polars
     Python         a list of dicts, one dict (a row), a dict of lists (columns), a list of any of the above
     files          Parquet, Arrow, CSV, JSON lines, by their path
-    anything else  that speaks ``__arrow_c_stream__`` or ``__arrow_c_array__`` (DuckDB relations, other readers)
+    anything else  that has ``__arrow_c_stream__`` or ``__arrow_c_array__`` (DuckDB relations, other readers)
 
 Batches are made one at a time, so that an endless reader streams through. Many small chunks of a table
 are joined, because every batch costs a round trip and a header.
@@ -27,7 +27,7 @@ from strom.errors import SchemaMismatch
 from strom.model.schema import Schema
 
 ROWS_AT_ONCE = 10_000
-"""Python rows converted in one go."""
+"""Python rows that are converted at once."""
 
 ACCEPTED = (
     "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a list of dicts, "
@@ -45,8 +45,8 @@ class Columns(NamedTuple):
 class ArrowInput:
     """Reads rows for one schema of one table.
 
-    Reading has two steps, so that a caller can learn a newer schema between them without losing rows that
-    came from a stream: ``portions`` takes the input apart, ``fit`` makes one portion fit.
+    Reading has two steps, so that a caller can fetch a newer schema between them without losing rows of a
+    stream: ``portions`` splits the input, ``fit`` makes one portion fit.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class ArrowInput:
         verb: str = "append",
         whole: Schema | None = None,
     ) -> None:
-        """``whole``: what a file may hold, where that is more than ``schema``."""
+        """``whole``: the columns a file may have, if these are more than ``schema``."""
         self.schema = schema
         self._target: pa.Schema = schema.to_arrow()
         self._file_target: pa.Schema = (whole or schema).to_arrow()
         self._fit = SchemaFit(schema, table)
         self._batch_bytes_max = batch_bytes_max
         self._verb = verb
-        """What people called, for messages."""
+        """The method that was called, for messages."""
 
     def batches(self, data: object) -> Iterator[pa.RecordBatch]:
         """The rows as batches of exactly the table's schema."""
@@ -107,22 +107,22 @@ class ArrowInput:
             raise TypeError(f"{self._verb}() takes {ACCEPTED}, not {type(data).__name__}")
 
     def _from_file(self, path: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a file that ``create_table`` would take for its columns, too."""
+        """The rows of a file; ``create_table`` takes the same files."""
         from strom.client.input.row_files.opening import rows_of
 
         form = format_by_ending(path)
         if form is None:
             raise SchemaMismatch(
-                f"{self._verb}() takes {ACCEPTED}; {path!r} is no file with rows: its ending is none of "
+                f"{self._verb}() takes {ACCEPTED}; {path!r} is not a file of rows: its ending is none of "
                 f"{', '.join(ENDINGS)}"
             )
         if not os.path.exists(path):
-            raise SchemaMismatch(f"there is no file {path!r} whose rows {self._verb}() could take")
+            raise SchemaMismatch(f"there is no file {path!r}")
         for batch, _ in rows_of(path, form, self._file_target, ROWS_AT_ONCE):
             yield batch
 
     def _joined(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The table's batches, small neighbours made one."""
+        """The table's batches, with small neighbours joined."""
         if table.num_columns == 0 or table.column(0).num_chunks <= 1:
             yield from table.to_batches()
             return
@@ -150,7 +150,7 @@ class ArrowInput:
             raise TypeError(f"{self._verb}() takes {ACCEPTED}, not a list of {type(items[0]).__name__}")
 
     def _from_values(self, given: Columns) -> pa.RecordBatch:
-        """Columns of Python values (or arrays) by the table's own types."""
+        """Columns of Python values (or arrays) as the table's types."""
         self._fit.check_names(list(given.values))
         arrays = []
         for column in self.schema.columns:
@@ -176,7 +176,7 @@ def _from_rows(rows: Sequence[Mapping[str, Any]]) -> Columns:
 
 
 def _from_mapping(data: Mapping[str, Any]) -> Columns:
-    """A dict of columns; or of values, which is one row."""
+    """A dict of columns, or of values (one row)."""
     sizes = {name: len(values) for name, values in data.items() if _is_column(values)}
     if len(sizes) < len(data) or not data:
         return _from_rows([data])
@@ -187,7 +187,7 @@ def _from_mapping(data: Mapping[str, Any]) -> Columns:
 
 
 def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch with the rows of all, which have one schema."""
+    """One batch with the rows of all batches, which have the same schema."""
     if len(batches) == 1:
         return batches[0]
     joined = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -196,20 +196,20 @@ def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def is_lent(data: object) -> bool:
-    """Whether rows lie in memory that whoever gave them may write to later: numpy's and pandas'. Arrow's stays."""
+    """Whether rows lie in memory that the caller may change later: numpy's and pandas'. Arrow's does not change."""
     if isinstance(data, Mapping):
         return any(map(is_lent, data.values()))
     return isinstance(data, np.ndarray) or type(data).__module__.partition(".")[0] == "pandas"
 
 
 def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows in memory of their own."""
+    """A copy of the rows."""
     arrays = [pa.concat_arrays([column]) for column in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
 def _array_of(values: Any, arrow: pa.DataType) -> pa.Array:
-    """A list goes by its values; numpy and Arrow arrays go as they are, without a step per row."""
+    """A list is converted value by value; numpy and Arrow arrays as a whole, with no work per row."""
     if isinstance(values, (list, tuple)):
         return column_of(values, arrow)
     found = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
@@ -226,7 +226,7 @@ def _is_column(values: object) -> bool:
 
 
 def _is_pandas(data: object) -> bool:
-    """Told by name, so that pandas is not imported for this question."""
+    """Checked by name, so that pandas is not imported for this."""
     kind = type(data)
     return kind.__module__.partition(".")[0] == "pandas" and kind.__name__ == "DataFrame"
 

@@ -1,4 +1,4 @@
-"""Columns that nobody will look at: the cheapest arrays that a type and its NOT NULLs allow."""
+"""Columns that nobody reads: the cheapest arrays that a type and its NOT NULLs allow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def filler(field: pa.Field, rows: int) -> pa.Array:
-    """So many NULLs; where NULL is not allowed, zeros, empty text and empty lists."""
+    """``rows`` NULLs; where NULL is not allowed, zeros, empty text and empty lists."""
     return pa.nulls(rows, field.type) if field.nullable else _zeros(field.type, rows)
 
 

@@ -1,6 +1,6 @@
-"""The schema of data that is at hand: a data frame, Arrow, Python rows, or a file of them.
+"""Infers the schema of a data frame, Arrow data, Python rows, or a file of rows.
 
-Text files tell by their first 32 MB: what comes later and does not fit is an error that names its line.
+For a text file the first 32 MB decide; a later value that does not fit is an error that names its line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLUMN_FILES = (".parquet", ".arrow", ".arrows")
 
 
 def inferred(data: object) -> pa.Schema | None:
-    """The schema of data; None when it is none, but perhaps a schema itself. InvalidTable where it cannot be told."""
+    """The schema of data; None if it is not data (it may be a schema itself). InvalidTable if it cannot be inferred."""
     if isinstance(data, pa.RecordBatch | pa.Table | pa.RecordBatchReader):
         found = data.schema
     elif isinstance(data, str | os.PathLike):
@@ -50,7 +50,7 @@ def schema_of_file(path: Path) -> pa.Schema:
             f"{', '.join((*_COLUMN_FILES, *_TEXT_FILES))}"
         )
     if not path.is_file():
-        raise InvalidTable(f"there is no file {str(path)!r} whose columns a table could have")
+        raise InvalidTable(f"there is no file {str(path)!r}")
     try:
         if ending == ".parquet":
             import pyarrow.parquet as parquet
@@ -61,11 +61,11 @@ def schema_of_file(path: Path) -> pa.Schema:
                 return pa.ipc.open_stream(file).schema
             return schema_of_text(file.read(SAMPLE_BYTES), csv=ending == ".csv")
     except pa.ArrowException as error:
-        raise InvalidTable(f"the columns of {str(path)!r} cannot be told: {error}") from error
+        raise InvalidTable(f"cannot tell the columns of {str(path)!r}: {error}") from error
 
 
 def schema_of_text(sample: bytes, *, csv: bool, nulls: tuple[str, ...] = ()) -> pa.Schema:
-    """The schema of the beginning of a CSV or JSON-lines file; a last line that is cut off does not count."""
+    """The schema of the beginning of a CSV or JSON-lines file; an incomplete last line is ignored."""
     if len(sample) >= SAMPLE_BYTES:
         sample = sample[: sample.rfind(b"\n") + 1]
     return _of_csv(sample, nulls) if csv else _of_json(sample)
@@ -93,7 +93,7 @@ def _of_json(sample: bytes) -> pa.Schema:
 
 
 def _roomy(kind: pa.DataType) -> pa.DataType:
-    """What a text file shows, with room for what may follow: fractions of a second, any text where all was empty."""
+    """The types of a text file's sample, widened for later rows: fractions of a second, text for an empty column."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     return pa.string() if pa.types.is_null(kind) else kind
@@ -101,11 +101,11 @@ def _roomy(kind: pa.DataType) -> pa.DataType:
 
 def _told(schema: pa.Schema) -> pa.Schema:
     if not len(schema):
-        raise InvalidTable("there is no column to tell a table's schema by")
+        raise InvalidTable("the data has no columns: give the schema")
     for field in schema:
         if pa.types.is_null(field.type):
             raise InvalidTable(
-                f"column {field.name!r} holds nothing but NULL, which tells no type: give the schema, for example "
+                f"column {field.name!r} holds only NULL, so its type is unknown: give the schema, for example "
                 f'{{"{field.name}": "STRING", …}}',
                 column=field.name,
             )
@@ -120,7 +120,7 @@ def _schema_of_frame(frame: Any) -> pa.Schema:
 
 
 def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Every column that a row has; NULL where another has not."""
+    """Every column of any row; NULL in rows without it."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 

@@ -1,4 +1,4 @@
-"""Keys as people give them: dicts, Arrow, frames, or the bare values where a key is one column."""
+"""Keys as users give them: dicts, Arrow, data frames, or bare values if the key is one column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strom.errors import SchemaMismatch
 from strom.model.schema import Schema
 
 KEYS_BYTES_MAX = 1 << 30
-"""Keys are joined into one batch, whatever pieces they came in."""
+"""Keys are joined into one batch, no matter how they were given."""
 
 
 class KeyInput:
@@ -30,7 +30,7 @@ class KeyInput:
 
 
 def keyed(data: object, names: Sequence[str]) -> object:
-    """Bare values (one, or many) of a key of one column as a column; everything else as it is."""
+    """Bare values (one or many) of a one-column key as a column; everything else unchanged."""
     if isinstance(data, pa.Array | pa.ChunkedArray):
         return {_only(names): data}
     if isinstance(data, list | tuple | range):
@@ -53,7 +53,7 @@ def picked(portion: pa.RecordBatch | Columns, names: Sequence[str]) -> pa.Record
 
 
 def key_schema(schema: Schema, names: Sequence[str]) -> Schema:
-    """The key columns named, in this order, as a schema of their own."""
+    """A schema of these key columns, in this order."""
     columns = tuple(schema.column(name) for name in names)
     return Schema(schema.schema_id, columns, (), (), schema.highest_field_id)
 
@@ -61,7 +61,7 @@ def key_schema(schema: Schema, names: Sequence[str]) -> Schema:
 def _only(names: Sequence[str]) -> str:
     if len(names) != 1:
         listed = ", ".join(names)
-        raise SchemaMismatch(f"A key is made of {listed}: say {{{names[0]!r}: …, {names[1]!r}: …}}")
+        raise SchemaMismatch(f"The key has the columns {listed}: write {{{names[0]!r}: …, {names[1]!r}: …}}")
     return names[0]
 
 

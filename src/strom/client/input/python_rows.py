@@ -1,8 +1,8 @@
 """Python values as Arrow columns of a wanted type, without losing anything on the way.
 
-``pa.array(values, type)`` silently cuts 1.5 to 1 and microseconds to milliseconds. So leaves are read as what
-they are and then cast by the rules of ``casting.py``; nested values are taken apart down to their leaves. Text is
-also read as a date, time, timestamp or decimal, since JSON has no such values.
+``pa.array(values, type)`` silently cuts 1.5 to 1 and microseconds to milliseconds. So leaf values are read
+with their own types and then cast by the rules of ``casting.py``; nested values are split down to their leaves. Text
+is also read as a date, time, timestamp or decimal, because JSON has no such values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _leaf_of(values: Sequence[Any], want: pa.DataType) -> pa.Array:
     try:
         found = pa.array(values, from_pandas=False)
     except (pa.ArrowException, OverflowError):
-        # A mix that Arrow finds no common type for, such as Decimal and int: the wanted type may hold all.
+        # Arrow finds no common type, as for Decimal and int: the wanted type may hold all of them.
         return pa.array(values, want)
     if pa.types.is_string(found.type) and any(reads(want) for reads in _READ_FROM_TEXT):
         return _times_of(found, want) if pa.types.is_time(want) else found.cast(want)
@@ -44,7 +44,7 @@ def _leaf_of(values: Sequence[Any], want: pa.DataType) -> pa.Array:
 
 
 def _times_of(texts: pa.Array, want: pa.DataType) -> pa.Array:
-    """Arrow reads no times of day: they are those of its first day."""
+    """Arrow does not read times of day: read them as times of 1970-01-01."""
     days = pc.binary_join_element_wise("1970-01-01T", texts, "")
     return days.cast(pa.timestamp("ns")).cast(want)
 
@@ -60,7 +60,7 @@ def _list_of(values: Sequence[Any], want: pa.ListType) -> pa.Array:
 
 def _items_of(value: Any) -> Iterable[Any]:
     if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
-        raise pa.ArrowInvalid(f"a list is needed, not {value!r:.60}")
+        raise pa.ArrowInvalid(f"expected a list, not {value!r:.60}")
     items: Iterable[Any] = value
     return items
 
@@ -81,7 +81,7 @@ def _pairs_of(value: Any) -> list[tuple[Any, Any]]:
     try:
         return [(key, item) for key, item in value]
     except (TypeError, ValueError):
-        raise pa.ArrowInvalid(f"a dict or a list of pairs is needed for a map, not {value!r:.60}") from None
+        raise pa.ArrowInvalid(f"expected a dict or a list of pairs for a map, not {value!r:.60}") from None
 
 
 def _struct_of(values: Sequence[Any], want: pa.StructType) -> pa.Array:
@@ -91,7 +91,7 @@ def _struct_of(values: Sequence[Any], want: pa.StructType) -> pa.Array:
         if value is None:
             continue
         if not isinstance(value, Mapping):
-            raise pa.ArrowInvalid(f"a dict is needed for a row, not {value!r:.60}")
+            raise pa.ArrowInvalid(f"expected a dict for a row, not {value!r:.60}")
         if unknown := value.keys() - names:
             raise pa.ArrowInvalid(f"the row has no field {sorted(map(str, unknown))[0]!r}")
     columns = [
@@ -103,7 +103,7 @@ def _struct_of(values: Sequence[Any], want: pa.StructType) -> pa.Array:
 
 
 def _offsets(values: Sequence[Any], length: Any) -> pa.Array:
-    """Arrow's list offsets; a None among them marks a missing list."""
+    """Arrow's list offsets; a None marks a NULL list."""
     offsets: list[int | None] = []
     end = 0
     for value in values:

@@ -1,8 +1,8 @@
-"""Where rows go: which partition, which bucket, in which portions. Pure; the same rows always go the same way,
-except that rows without a bucket key go to a bucket of chance.
+"""Splits rows by partition and bucket. Pure: the same rows always go the same way, except that rows without a bucket
+key start in a random bucket.
 
-With a bucket key the bucket follows the peer's hash. Without one, rows stick to a bucket until it got about one
-full batch, then go on to the next: batches stay large and buckets fill evenly.
+With a bucket key, Fluss's hash chooses the bucket. Without one, rows go to one bucket until it got about a full batch,
+then to the next: batches stay large and buckets fill evenly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strom.runtime.random import Randomness
 
 SMALL_BYTES = 4096
 ARROW_PADDING_BYTES = 64
-"""What a buffer may be longer than its values."""
+"""How much longer a buffer may be than its values."""
 
 
 class BucketRows(NamedTuple):
@@ -47,10 +47,10 @@ class Router:
         self._randomness = randomness
         self._batch_bytes_max = batch_bytes_max
         self._sticky: dict[str | None, tuple[int, int]] = {}
-        """Partition -> (bucket, bytes it got in a row)."""
+        """By partition: the current bucket, and the bytes it got so far."""
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[BucketRows]:
-        """The batch by partition and bucket; rows keep their order within each."""
+        """Split a batch by partition and bucket; rows keep their order within each."""
         if not self._partition_keys:
             yield from self._by_bucket(None, (), batch)
             return
@@ -81,7 +81,7 @@ class Router:
 def split_by_number(
     batch: pa.RecordBatch, ids: np.ndarray, count: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each number in [0, count), in their order; numbers without rows are left out."""
+    """The rows of each number in [0, count), in their order; numbers without rows are skipped."""
     order = np.argsort(ids, kind="stable")
     ends = np.cumsum(np.bincount(ids, minlength=count))
     start = 0
@@ -94,13 +94,13 @@ def split_by_number(
 
 
 def size_of(batch: pa.RecordBatch) -> int:
-    """The bytes of a batch. Where its buffers hold little else it is taken with its padding: that is much cheaper."""
+    """The bytes of a batch. If its buffers hold little else, padding counts too: that is much cheaper."""
     whole: int = batch.get_total_buffer_size()
     return whole if whole <= SMALL_BYTES or _fills_its_buffers(batch) else batch.nbytes
 
 
 def _fills_its_buffers(batch: pa.RecordBatch) -> bool:
-    """Whether this is no slice of a larger batch, told by its first column. A wrong guess is only a wrong size."""
+    """Whether this is not a slice of a larger batch, judged by its first column. A wrong guess is only a wrong size."""
     first = batch.column(0)
     values = first.buffers()[1] if first.type.num_buffers > 1 else None
     if values is None or first.offset:
@@ -115,7 +115,7 @@ def _fills_its_buffers(batch: pa.RecordBatch) -> bool:
 def cut(batch: pa.RecordBatch, size: int, *, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The batch, which has ``size`` bytes, in slices of at most ``bytes_max``, each with its size.
 
-    Where a single row is larger it goes alone.
+    A single row that is larger goes alone.
     """
     if size <= bytes_max or batch.num_rows <= 1:
         yield batch, size

@@ -1,8 +1,8 @@
 """Batches of any Arrow schema as batches of one table's schema.
 
-Columns are matched by name, their order is free. A missing column that may be NULL is filled with nulls;
+Columns are matched by name, in any order. A missing nullable column is filled with NULLs;
 everything else that does not fit is a :class:`strom.errors.SchemaMismatch` that names the column and says what
-to do. How one input schema maps is worked out once and kept, since inputs come in many batches of one schema.
+to do. The mapping of an input schema is computed once and kept, because input comes in many batches of one schema.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from strom.model.schema import Column, Schema
 
 
 class ColumnStep(NamedTuple):
-    """How one column of the table is made."""
+    """How one column of the table is built."""
 
     column: Column
     arrow: pa.DataType
     position: int | None
-    """Where it is in the input; None when it is filled with nulls."""
+    """Its position in the input; None: filled with NULLs."""
     casts: bool
     strict: bool
-    """Whether a NULL is not allowed somewhere in it."""
+    """Whether it, or something inside it, is NOT NULL."""
 
 
 class SchemaFit:
@@ -108,8 +108,8 @@ class SchemaFit:
         for name in names:
             if name not in known:
                 raise SchemaMismatch(
-                    f"The data has a column {name!r} and {self._table} has not; it has {', '.join(known)}. "
-                    f"Drop or rename it, or add it to the table with add_column()",
+                    f"The data has a column {name!r} that {self._table} does not have; "
+                    f"its columns are {', '.join(known)}. Drop or rename it, or add it to the table with add_column()",
                     column=name,
                     unknown=True,
                 )
@@ -118,14 +118,14 @@ class SchemaFit:
         """Refuse data without a column that is NOT NULL."""
         if not column.type.nullable:
             raise SchemaMismatch(
-                f"Column {column.name!r} is {column.type.sql()} in {self._table} and the data does not have it; "
+                f"Column {column.name!r} is {column.type.sql()} in {self._table}, and the data does not have it; "
                 f"give it a value",
                 column=column.name,
                 expected=column.type.sql(),
             )
 
     def refuse_values(self, column: Column, found: str, error: Exception) -> NoReturn:
-        """Say which column holds a value that does not fit."""
+        """Raise SchemaMismatch for a value that does not fit its column."""
         raise SchemaMismatch(
             f"Column {column.name!r} of the data ({found}) has a value that does not fit {column.type.sql()} "
             f"in {self._table}: {error}",
@@ -161,6 +161,6 @@ def check_nulls(column: pa.Array, kind: DataType, name: str) -> None:
 
 
 def strict_inside(kind: DataType) -> bool:
-    """Whether something inside is NOT NULL (a map's key always is, and Arrow sees to it)."""
+    """Whether something inside is NOT NULL (a map's key always is; Arrow checks that)."""
     inside = (kind.value,) if isinstance(kind, Map) else kind.children()
     return any(not child.nullable or strict_inside(child) for child in inside)

@@ -1,4 +1,4 @@
-"""What a file of rows can hold, told by its ending (apart from the readers: those import Arrow)."""
+"""The formats of files of rows, by ending. Apart from the readers, which import Arrow."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ ENDINGS = {
 
 
 def format_by_ending(file: str) -> FileFormat | None:
-    """What a file holds; None when its ending does not tell."""
+    """The format of a file; None if its ending does not tell."""
     return ENDINGS.get(Path(file).suffix.lower())
