@@ -253,7 +253,7 @@ def test_rows_that_the_server_refuses_for_now_are_told_of_while_they_wait(
             assert all("/data has 5 bytes left" in line and "batches have waited" in line for line in told)
             full.set()
             await flushing
-            assert "takes rows again" in caplog.records[-1].getMessage()
+            assert "accepts rows again" in caplog.records[-1].getMessage()
             assert play.rows() == [1]
             await writer.close()
 

@@ -1,20 +1,20 @@
-"""Rows of one writer on their way: gathered into batches, sent in order, kept until acknowledged.
+"""The batches of one writer: gathered, sent in order, kept until acknowledged.
 
-Pure bookkeeping: time is an argument, nothing waits, nothing is encoded or sent here. The writer asks and acts.
+Pure bookkeeping: time is an argument, and nothing waits, encodes or sends here. The writer asks and acts.
 
     pieces ── add ──▶ open batch ── seal ──▶ queued ── take ──▶ in flight ── acknowledged ──▶ gone
                                                ▲                    │
                                                └── delayed ─────────┘   (when all in flight are answered, in order)
 
 Invariants, per bucket
-    1. Sequences are given when a batch is sealed, without a gap, and batches are sent in their order.
-    2. No batch is sent that lies ``in_flight_max`` or more behind an unacknowledged one: the server remembers so many,
-       and can tell a repeated batch from a new one however late the old one arrives.
+    1. A batch gets its sequence when it is sealed, without gaps, and batches are sent in that order.
+    2. No batch is sent that is ``in_flight_max`` or more behind an unacknowledged one: the server remembers that many,
+       so it can tell a repeated batch from a new one, no matter how late it arrives.
     3. After a delay nothing new is sent until every batch in flight is answered; then the unacknowledged
        ones go first, oldest first, so that order survives any pattern of lost answers.
-    4. While batches that were sent beside the loop (``fast_lane.py``) are under way to a bucket, no others are.
+    4. While batches of the fast lane (``fast_lane.py``) are under way to a bucket, the loop sends none there.
     5. Rows are sent at once when nothing is under way (unless the writer is patient), and gathered (up to a size and a
-       time) otherwise. Pieces that are large enough go alone: putting them together would copy them and win little.
+       time) otherwise. Large pieces go alone: joining them would copy them and gain little.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strom.runtime.files import Bytes
 
 
 class PendingRows(Protocol):
-    """Rows that were given at once, as the writer's call encodes them: only their number matters here."""
+    """Rows that were given together, in the form that the call encodes. Only their number matters here."""
 
     @property
     def num_rows(self) -> int: ...
@@ -55,7 +55,7 @@ class Outgoing:
     def __init__(self, bucket: BucketId, *, number: int, form: int, opened_at: float) -> None:
         self.bucket = bucket
         self.number = number
-        """Counts all batches of the writer: a flush waits for those up to the last."""
+        """Numbers all batches of the writer: a flush waits for those up to the newest."""
         self.form = form
         """What all of its rows have in common: rows of two forms never share a batch."""
         self.opened_at = opened_at
@@ -74,7 +74,7 @@ class Outgoing:
         return self.encoded.pieces if isinstance(self.encoded, Gathered) else self.encoded
 
     def own(self) -> bytearray:
-        """Its bytes, taken out of the memory of whoever gave the rows; ChecksumMismatch when they have changed."""
+        """Its bytes, copied out of the caller's memory; ChecksumMismatch if the caller changed them."""
         assert self.encoded is not None
         if isinstance(self.encoded, Gathered):
             self.encoded = self.encoded.owned()
@@ -92,7 +92,7 @@ class BucketQueue:
     def __init__(self, bucket: BucketId, writer_id: int, options: WriterOptions) -> None:
         self.bucket = bucket
         self.writer_id = writer_id
-        """Sequences count per writer id and bucket, so a bucket that was fenced goes on with an id of its own."""
+        """Sequences count per writer id and bucket, so a fenced bucket continues with a new id."""
         self._options = options
         self.open: Outgoing | None = None
         self.queued: deque[Outgoing] = deque()
@@ -102,7 +102,7 @@ class BucketQueue:
         self.next_sequence = 0
         self.fenced = False
         self.held = False
-        """What is under way was not sent by the loop: it sends nothing until all of it is settled."""
+        """The fast lane sent what is under way: the loop sends nothing until all of it is settled."""
         self.delays = 0
         """Delays since the last acknowledgement: the back-off grows with it."""
 
@@ -112,7 +112,7 @@ class BucketQueue:
         return not self.queued and not self.in_flight and not self.returned
 
     def wants_sealing(self, now: float) -> bool:
-        """Whether the open batch should leave: nothing else is under way, it is full, or it waited enough."""
+        """Whether the open batch should leave: nothing else is under way, it is full, or it waited long enough."""
         if self.open is None:
             return False
         alone = len(self.open.pieces) == 1
@@ -122,7 +122,7 @@ class BucketQueue:
         return full or (self.idle and not self._options.patient) or now >= self.due_at()
 
     def due_at(self) -> float:
-        """When the open batch has waited enough."""
+        """When the open batch has waited long enough."""
         assert self.open is not None
         return self.open.opened_at + self._options.linger_ms / 1000
 
@@ -141,7 +141,7 @@ class BucketQueue:
         self.next_sequence += 1
 
     def take(self, now: float) -> Outgoing | None:
-        """The next batch that may be sent, now in flight; None when there is none."""
+        """The next batch that may be sent, now in flight; None if there is none."""
         self._put_back()
         if self.held or self.fenced or self.returned or now < self.retry_at:
             return None
@@ -156,10 +156,10 @@ class BucketQueue:
         return batch
 
     def take_aside(self, batch: Outgoing, now: float) -> bool:
-        """Take this batch to be sent beside the loop, if nothing waits before it; the bucket is held then."""
+        """Take this batch for the fast lane, if nothing waits before it; the bucket is then held."""
         if (self.in_flight and not self.held) or len(self.queued) != 1 or self.queued[0] is not batch:
             return False
-        if self.returned:  # what came back goes first, and only the loop sends it again
+        if self.returned:  # returned batches go first, and only the loop sends them again
             return False
         self.held = False
         taken = self.take(now) is batch
@@ -180,18 +180,18 @@ class BucketQueue:
         self.retry_at = 0.0
 
     def delayed(self, batch: Outgoing, *, retry_at: float) -> None:
-        """It must be sent again, not before ``retry_at``. One that was not sent at all waits where it is."""
+        """It must be sent again, not before ``retry_at``. A batch that was not sent stays where it is."""
         if batch in self.queued:
             return
         self.in_flight.remove(batch)
         self.held = self.held and bool(self.in_flight)
         if not self.returned:
-            self.delays += 1  # one disturbance, however many batches it hits
+            self.delays += 1  # one disturbance, no matter how many batches it hits
         self.returned.append(batch)
         self.retry_at = max(self.retry_at, retry_at)
 
     def waits(self, sending: Outgoing | None) -> bool:
-        """Whether the loop has something to do here, once an answer came. Whoever is ``sending`` does so itself."""
+        """Whether the loop still has work here after an answer. The batch ``sending`` is sent by its own thread."""
         if self.open is not None or self.returned or self.fenced:
             return True
         return any(batch is not sending for batch in self.queued)
@@ -202,11 +202,11 @@ class BucketQueue:
 
     @property
     def needs_writer_id(self) -> bool:
-        """Whether the bucket was fenced and every answer is in: it can begin again with a new writer id."""
+        """Whether the bucket was fenced and every answer arrived: it can start over with a new writer id."""
         return self.fenced and not self.in_flight
 
     def begin_again(self, writer_id: int) -> list[Outgoing]:
-        """Number the unacknowledged batches from 0 for a new writer id; those with bytes must be sealed anew."""
+        """Renumber the unacknowledged batches from 0 for a new writer id; encoded ones must be sealed again."""
         assert self.needs_writer_id
         self._put_back()
         self.fenced = False
@@ -225,12 +225,12 @@ class Accumulator:
         self._writer_id = writer_id
         self._buckets: dict[BucketId, BucketQueue] = {}
         self._busy: dict[BucketId, BucketQueue] = {}
-        """Only the buckets with rows: a table may have thousands, most of them at rest."""
+        """Only the buckets with rows: a table may have thousands of idle ones."""
         self._outstanding: dict[int, Outgoing] = {}
         self._last_number = 0
 
     def bucket(self, bucket: BucketId) -> BucketQueue:
-        """The queue of a bucket, made when it is first asked for."""
+        """The queue of a bucket, made when it is first needed."""
         queue = self._buckets.get(bucket)
         if queue is None:
             queue = self._buckets[bucket] = BucketQueue(bucket, self._writer_id, self._options)
@@ -239,7 +239,7 @@ class Accumulator:
     def add(
         self, bucket: BucketId, piece: PendingRows, *, size_bytes: int, form: int, now: float
     ) -> list[Outgoing]:
-        """Take rows for a bucket. The batches that are sealed by this (none, one or two) must be encoded."""
+        """Take rows for a bucket. Returns the batches that this sealed (none, one or two), which must be encoded."""
         queue = self._busy[bucket] = self.bucket(bucket)
         sealed = []
         if queue.open is not None and not self._fits(queue.open, size_bytes, form):
@@ -274,11 +274,11 @@ class Accumulator:
         return [batch for batch in found if batch is not None]
 
     def take_aside(self, batch: Outgoing, now: float) -> bool:
-        """Take this batch to be sent beside the loop, if nothing waits before it; its bucket is held then."""
+        """Take this batch for the fast lane, if nothing waits before it; its bucket is then held."""
         return self.holds(batch) and self.bucket(batch.bucket).take_aside(batch, now)
 
     def next_due(self, now: float) -> float | None:
-        """When to look again: an open batch has waited enough, or a delay ends. None: nothing waits for time."""
+        """When to look again: an open batch has waited long enough, or a delay ends. None: nothing waits for a time."""
         times = []
         for queue in self._busy.values():
             if queue.open is not None:
@@ -323,11 +323,11 @@ class Accumulator:
         return list(self._outstanding.values())
 
     def fenced(self) -> list[BucketQueue]:
-        """The buckets that can begin again with a new writer id."""
+        """The buckets that can start over with a new writer id."""
         return [queue for queue in self._busy.values() if queue.needs_writer_id]
 
     def clear(self) -> list[Outgoing]:
-        """Drop everything, as after a failure; what was dropped."""
+        """Drop everything, as after a failure. Returns what was dropped."""
         dropped = self.outstanding()
         self._buckets.clear()
         self._busy.clear()

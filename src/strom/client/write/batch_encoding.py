@@ -97,7 +97,7 @@ class BatchEncoding:
         try:
             await self._offload.run(work, batch)
         except RuntimeError:
-            work(batch)  # the program ends, and takes no new work for its threads
+            work(batch)  # the program is exiting, and its threads take no new work
 
     def _try_encode(self, batch: Outgoing) -> None:
         try:

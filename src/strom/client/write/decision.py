@@ -25,28 +25,28 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sink:
-    """Who publishes: a name, and the query that owns it. ``one_shot``: made for one decision, then forgotten."""
+    """A publisher: a name, and the query that owns it. ``one_shot``: used for one decision, then forgotten."""
 
     name: str
     query_id: str
     one_shot: bool = False
     query_name: str | None = None
-    """What people call the query."""
+    """The query's name, for people."""
 
 
 @dataclass(frozen=True)
 class Committed:
-    """What became of a commit."""
+    """The result of a commit."""
 
     number: int
-    """Orders all decisions of a cluster; 0 when there was nothing to decide."""
+    """Orders all decisions of a cluster; 0 if there was nothing to decide."""
     repeated: tuple[int, ...]
-    """Ids of the tables for which this version had been decided before."""
+    """Ids of the tables for which this version was decided before."""
     warnings: tuple[str, ...]
 
 
 async def begin(cluster: Cluster, sink: Sink) -> Mapping[int, int]:
-    """The last version that a sink decided, by table id. It only saves work: deciding looks again."""
+    """The last version that a sink decided, by table id. It only saves work: a decision checks again."""
     request = wire.BeginSinkRequest(sink=sink.name, query_id=sink.query_id)
     response = await cluster.ask(BEGIN_SINK, request)
     return {one.table_id: one.last_epoch for one in response.tables}
@@ -94,8 +94,8 @@ async def decide(
 def _check_parts(facts: Sequence[StageFact]) -> None:
     if len(facts) > PARTS_MAX:
         raise LimitExceeded(
-            f"{len(facts)} stages are to be published at once (one for each task and each partition that it wrote to), "
-            f"and a decision lists {PARTS_MAX}: write with fewer tasks (coalesce), or let each task write to fewer "
+            f"{len(facts)} stages would be published at once (one per task and partition), but a decision can list "
+            f"{PARTS_MAX}: write with fewer tasks (coalesce), or let each task write to fewer "
             "partitions (repartition by the partition column)",
             stages=len(facts),
             limit=PARTS_MAX,

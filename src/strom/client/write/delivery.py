@@ -1,13 +1,13 @@
-"""Sends what the accumulator holds, and settles every answer. The part of a writer that lives on the event loop.
+"""Sends what the accumulator holds, and settles every answer. This part of a writer runs on the event loop.
 
 An answer is settled in one of four ways:
-    acknowledged   forget the batch, make room, look what may leave now
-    delayed        send it again after a pause; where the error says so, learn first who leads the bucket
-    fenced         the server does not know our sequence: begin again with a new writer id (see ``_settle``)
-    failed         nothing more is sent; the failure waits until somebody is told (``flush``)
+    acknowledged   forget the batch, free its memory, send what may leave now
+    delayed        send it again after a pause; if the error says so, first find the bucket's new leader
+    fenced         the server does not know our sequence: start over with a new writer id (see ``_settle``)
+    failed         send nothing more; the failure is kept until ``flush`` raises it
 
-After a failure everything that was not acknowledged is dropped, so that what was written of each bucket is a prefix
-of what was appended: no hole that nobody knows of.
+After a failure everything unacknowledged is dropped, so that each bucket holds a prefix of what was appended, without
+silent gaps.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from strom.runtime.tasks import Tasks
 
 TIMER_SECONDS_MIN = 0.001
 ANSWER_GRACE_MS = 2_000
-"""How much longer we wait for an answer than the server was told to wait for its disk and replicas."""
+"""How much longer the client waits for an answer than the server may wait for its disk and replicas."""
 
 
 class Delivery:
-    """The way of one writer's batches to their servers."""
+    """Delivers one writer's batches to their servers."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Delivery:
         self._standstill = Standstill(str(table.path), self._clock)
         self._failure: StromError | None = None
         self._last_failure: StromError | None = None
-        """The same, and kept when it was told."""
+        """The same, kept after it was raised."""
         self.spent = writer_id is None
         """``begin_again`` must fetch a writer id: there is none yet, or a failure left a gap in its sequences."""
         self._flushes = FlushWaits()
@@ -121,11 +121,11 @@ class Delivery:
 
     @property
     def failure(self) -> StromError | None:
-        """What ended the delivery, until a flush has told it."""
+        """What ended the delivery, until a flush has raised it."""
         return self._failure
 
     def add(self, bucket: BucketId, piece: PendingRows, *, size_bytes: int, form: int) -> list[Outgoing]:
-        """Take rows for a bucket (room was taken before). The batches returned must be given to ``encode``."""
+        """Take rows for a bucket; their memory was reserved before. The returned batches must be encoded."""
         with self._lock:
             if self._failure is not None:
                 raise copy_of(self._failure)
@@ -136,16 +136,16 @@ class Delivery:
             return self._accumulator.add(bucket, piece, size_bytes=size_bytes, form=form, now=now)
 
     def seal_all(self) -> tuple[int, list[Outgoing]]:
-        """Close every open batch, for a flush: its mark, and the batches to be given to ``encode``."""
+        """Seal every open batch for a flush. Returns its mark, and the batches to encode."""
         with self._lock:
             return self._accumulator.last_number, self._accumulator.seal_all()
 
     def return_memory(self, amount: int) -> None:
-        """Give back room that was taken for rows that did not go anywhere; from any thread."""
+        """Free memory that was reserved for rows that were not added; from any thread."""
         self._loop.call_soon_threadsafe(self.memory.give, amount)
 
     def open_lane(self, bucket: BucketId) -> None:
-        """Before the first ``send_directly``, in the same thread: then a bulk load never goes another way."""
+        """Open the fast lane before the first ``send_directly``, in the same thread."""
         if self._lane is None or self._lane_tried:
             return
         self._lane_tried = True
@@ -154,9 +154,9 @@ class Delivery:
             self._lane.open(address)
 
     def send_directly(self, sealed: Sequence[Outgoing]) -> bool:
-        """Send the one batch that was sealed, from this thread; False when it has to go through the loop.
+        """Send the one batch that was sealed from this thread; False if the loop has to send it.
 
-        Then its bytes are its own: whoever gave the rows may do with them what they like.
+        In that case its bytes are copied: the caller may reuse its rows.
         """
         if self._lane is not None and len(sealed) == 1:
             batch = sealed[0]
@@ -177,9 +177,9 @@ class Delivery:
         return request
 
     def flushed_directly(self, mark: int) -> bool:
-        """Wait in this thread for what was sent by one; True when every batch up to ``mark`` is acknowledged.
+        """Wait in this thread for what it sent; True if every batch up to ``mark`` is acknowledged.
 
-        False says nothing but that ``flush`` has to be asked.
+        False means only that the caller must await ``flush``.
         """
         if self._lane is None:
             return False
@@ -190,7 +190,7 @@ class Delivery:
             return self._failure is None and not self._closed and (oldest is None or oldest > mark)
 
     def _settle_carried(self, batch: Outgoing, outcome: Message | StromError) -> None:
-        """The usual end is settled right here, in whatever thread; everything else on the loop."""
+        """Settle an acknowledgement in this thread; everything else on the loop."""
         if isinstance(outcome, StromError) or self._call.outcomes(outcome) != {batch.bucket[1:]: None}:
             self._loop.call_soon_threadsafe(self._settle_all, [batch], outcome)
             return
@@ -198,7 +198,7 @@ class Delivery:
             if not self._accumulator.holds(batch):
                 return
             self._accumulator.acknowledged(batch)
-            # Only where the loop has work: to wake it for every answer costs a bulk load a third of its speed.
+            # Only if the loop has work: waking it for every answer would slow down a bulk load.
             sending = self._lane.sending if self._lane is not None else None
             awaited = bool(self._flushes) or self._accumulator.bucket(batch.bucket).waits(sending)
         self._standstill.acknowledged()
@@ -212,7 +212,7 @@ class Delivery:
             self._pump()
 
     def wake(self) -> None:
-        """Look soon what may be sent; from any thread."""
+        """Let the loop send what may leave; from any thread."""
         with self._lock:
             if self._pump_scheduled:
                 return
@@ -224,7 +224,7 @@ class Delivery:
     async def flush(self, mark: int) -> None:
         """Wait until every batch up to ``mark`` is acknowledged; raise the failure if there is one.
 
-        It is told to everyone who waits, and once to those who come later; then ``begin_again`` lets new rows in.
+        Every waiting flush raises it, and one later flush; then ``begin_again`` accepts new rows.
         """
         self._pump()
         future: asyncio.Future[StromError | None] | None = None
@@ -249,7 +249,7 @@ class Delivery:
             self.spent = False
 
     async def close(self) -> None:
-        """Stop. What is not acknowledged stays unknown: flush before."""
+        """Stop. The fate of unacknowledged batches stays unknown: flush first."""
         self._closed = self.encoding.closed = True
         if self._lane is not None:
             self._lane.close()
@@ -289,7 +289,7 @@ class Delivery:
         with self._lock:
             due = self._accumulator.next_due(now)
         if due is not None:
-            # Never less: a timer may come a little early, and must not come for ever.
+            # Never less: a timer may fire a little early, and must not fire again and again.
             self._timer = self._loop.call_later(max(due - now, TIMER_SECONDS_MIN), self._pump)
 
     def _dispatch(self, batches: Sequence[Outgoing]) -> None:
@@ -298,7 +298,7 @@ class Delivery:
         homeless = []
         for batch in batches:
             try:
-                batch.own()  # one that was sent by another thread and came back
+                batch.own()  # the fast lane may have sent it before
             except ChecksumMismatch as error:
                 self._fail(error, batch)
                 return
@@ -315,7 +315,7 @@ class Delivery:
             self._settle(batch, LeaderNotAvailable(f"nobody leads bucket {batch.bucket} right now"))
 
     def _send(self, address: Address, request: Message, batches: Sequence[Outgoing]) -> None:
-        """Send on an open connection at once: a task would cost the row a round of the loop."""
+        """Send on an open connection at once: a task would cost an extra turn of the loop."""
         timeout_ms = self._cluster.options.request_timeout_ms + ANSWER_GRACE_MS
         answer: Promise[Message] | None = None
         try:
@@ -323,7 +323,7 @@ class Delivery:
                 address, self._call.api, request, lane="write", timeout_ms=timeout_ms
             )
         except StromError:
-            pass  # the connection broke just now: the call below makes another
+            pass  # the connection just broke: the call below makes another
         if answer is None:
             later = self._send_later(address, request, batches, timeout_ms)
             self._tasks.spawn(later, f"write to {address}")
@@ -333,7 +333,7 @@ class Delivery:
     async def _send_later(
         self, address: Address, request: Message, batches: Sequence[Outgoing], timeout_ms: int
     ) -> None:
-        """Where the connection has to be made first, or has much to send."""
+        """Send when the connection has to be made first, or its queue is full."""
         try:
             outcome: Message | StromError = await self._cluster.call(
                 address, self._call.api, request, lane="write", timeout_ms=timeout_ms
@@ -389,10 +389,10 @@ class Delivery:
     def _settle_sequence(self, queue: BucketQueue, batch: Outgoing, error: StromError) -> None:
         """The server expects another sequence.
 
-        Behind an unacknowledged batch that is only an echo of that one's trouble. For the oldest one it means that
-        the server forgot us or what it had acknowledged. It cannot hold this batch: it would know it, since it
-        remembers as many batches as may be in flight. So a new writer id is safe; only when it knows nothing of us
-        at all, and the batch was sent before, nobody can tell.
+        For a batch behind an unacknowledged one, this only repeats that one's problem. For the oldest batch it means
+        that the server forgot this writer, or what it had acknowledged. The server cannot hold this batch: it remembers
+        as many batches as may be in flight. So a new writer id is safe. Only if it does not know the writer at all, and
+        the batch was sent before, nobody can tell.
         """
         with self._lock:
             if queue.is_oldest(batch):
@@ -429,7 +429,7 @@ class Delivery:
             self._fail(error, batch)
 
     async def _renew(self, queue: BucketQueue) -> None:
-        """A fenced bucket goes on under a new writer id."""
+        """Continue a fenced bucket under a new writer id."""
         try:
             writer_id = await new_writer_id(self._cluster, self._table)
         except StromError as error:

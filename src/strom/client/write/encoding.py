@@ -16,7 +16,7 @@ from strom.record.gathered import Gathered, gather
 
 
 class Encoder:
-    """Encodes as the table's properties say, unless the writer was told otherwise. Any thread may call it."""
+    """Encodes as the table's properties say, unless the writer's options differ. Any thread may call it."""
 
     def __init__(self, table: TableInfo, options: WriterOptions) -> None:
         settings = table.description.properties
@@ -28,7 +28,7 @@ class Encoder:
     def encode(
         self, pieces: Sequence[pa.RecordBatch], schema: Schema, *, writer_id: int, sequence: int
     ) -> bytearray | Gathered:
-        """One batch with the rows of all pieces, sealed for its writer. Rows stay where they are, where they can."""
+        """One batch with the rows of all pieces, sealed for its writer. If possible, rows are not copied."""
         columns = self._statistics_of(schema) or None
         if self._compression == "NONE" and len(pieces) == 1:
             found = gather(

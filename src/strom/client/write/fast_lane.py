@@ -35,11 +35,11 @@ from strom.runtime.tasks import Tasks
 STALL_S = 1.0
 """How long the appending thread waits for the oldest answer before it leaves its batch to the loop."""
 LOOK_S = 0.02
-"""How soon the loop looks after an answer that nobody waits for."""
+"""How soon the loop checks for an answer that nobody waits for."""
 LOOKS_MAX = 50
-"""So often the loop looks in vain before it stops looking."""
+"""After this many checks without a carried batch the loop stops checking."""
 DIAL_PAUSE_S = 5.0
-"""After a connection could not be made."""
+"""How long to wait before connecting again after a failure."""
 
 Settle = Callable[[Outgoing, Message | StromError], None]
 
@@ -55,7 +55,7 @@ class Carried:
 
 
 class FastLane:
-    """One writer's. ``settle`` is called with the turn held, in the thread that found the answer."""
+    """The fast lane of one writer. ``settle`` is called with the turn held, in the thread that found the answer."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class FastLane:
         self._clock = cluster.world.clock
         self._loop = asyncio.get_running_loop()
         self._forks = forks.count
-        """A child made by fork must not touch its parent's connection."""
+        """A forked child must not touch its parent's connection."""
         self._turn = threading.Lock()
         self._caller: DirectCaller | None = None
         self.sending: Outgoing | None = None
@@ -94,7 +94,7 @@ class FastLane:
         return bool(self._carried)
 
     def open(self, address: Address) -> None:
-        """Make the connection, from a thread that may wait for it. Where that fails there is the long way."""
+        """Connect, from a thread that may block. If that fails, batches go the long way."""
         try:
             caller = self._cluster.dial(address)
         except StromError:
@@ -111,7 +111,7 @@ class FastLane:
     # --- from the appending thread ----------------------------------------------------------------------------
 
     def send(self, batch: Outgoing, address: Address, take: Callable[[], Message | None]) -> bool:
-        """Send a batch if the lane is free; ``take`` gives its request, or None when it has to wait after all."""
+        """Send a batch if the lane is free; ``take`` gives its request, or None if it has to wait after all."""
         with self._try_turn() as mine:
             if not mine or self._closed or not self._has_room_for(batch):
                 return False
@@ -130,14 +130,14 @@ class FastLane:
             except StromError as error:
                 self._fail(error)
             except BaseException:
-                # A signal, say. Nobody knows whether it left: the loop sends it again, and nothing after it before.
-                self._fail(Disconnected("the sending of a batch was interrupted"))
+                # For example a signal. It is unknown whether the batch left: the loop sends it again.
+                self._fail(Disconnected("sending a batch was interrupted"))
                 raise
             self._look_after_it()
             return True
 
     def wait(self) -> None:
-        """Wait for the answers to all that is carried now, if nobody else does."""
+        """Wait for the answers to all carried batches, unless another thread does."""
         with self._try_turn() as mine:
             last = self._carried[-1] if mine and self._carried else None
             while last is not None and last in self._carried:
@@ -146,13 +146,13 @@ class FastLane:
     # --- on the loop ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Take the answer if it is there."""
+        """Take answers that have arrived."""
         with self._try_turn() as mine:
             if mine:
                 self._take_answers()
 
     def close(self) -> None:
-        """Send nothing more. What is carried stays unknown."""
+        """Send nothing more. The fate of carried batches stays unknown."""
         self._closed = True
         if self._caller is not None:
             self._caller.close()
@@ -169,7 +169,7 @@ class FastLane:
                 self._turn.release()
 
     def _has_room_for(self, batch: Outgoing) -> bool:
-        """Whether one more may be carried: after a look, and if need be after a wait that is not too long."""
+        """Whether one more batch may be carried; takes answers first, and waits a limited time for the oldest."""
         self.sending = batch
         try:
             self._take_answers()
@@ -213,10 +213,10 @@ class FastLane:
         if caller.broken is not None:
             self._fail(error)
         else:
-            self._settle(self._carried.popleft().batch, error)  # an answer, though not a good one
+            self._settle(self._carried.popleft().batch, error)  # an answer, but an error
 
     def _fail(self, error: StromError) -> None:
-        """Nothing of what is carried will be answered here."""
+        """No carried batch will be answered here."""
         if self._caller is not None:
             self._caller.close()
         carried, self._carried = self._carried, deque()
@@ -249,7 +249,7 @@ class FastLane:
                 else:
                     self._carried[
                         0
-                    ].looked_after = True  # it may be a moment old: whoever flushes comes first
+                    ].looked_after = True  # it may have just been sent: a flush takes the answer first
                 if self._closed or self._looks_in_vain > LOOKS_MAX:
                     self._looking = False
                     return
@@ -263,6 +263,6 @@ class FastLane:
         try:
             await self._cluster.world.offload.run(self.open, address)
         except RuntimeError:
-            pass  # the program ends, and takes no new work for its threads
+            pass  # the program is exiting, and its threads take no new work
         finally:
             self._dialling = False

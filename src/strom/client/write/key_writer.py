@@ -1,7 +1,7 @@
 """Upserts and deletes rows of one primary-key table.
 
-As every writer: batched in the background, in order and once per bucket, within a bound of memory; what fails is raised
-by the next write, by ``flush`` and by ``close``. Changes of one key are done in the order they were given.
+Like every writer it batches in the background, in order and once per bucket, within a memory limit; a failure is raised
+by the next write, by ``flush`` and by ``close``. Changes of one key happen in the order they were given.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from strom.client.write.upsert_call import (
 from strom.model.schema import Schema
 
 KIND = "__kind"
-"""The name of the column that says what is done with a row, on its way to a bucket."""
+"""The column that carries what is done with each row, until rows are routed to buckets."""
 
 
 class KeyWriter(RowWriter):
@@ -107,7 +107,7 @@ class UpsertIntake(ArrowInput):
         self._partial = len(schema.columns) < len(table.schema.columns)
 
     def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
-        """Where only some columns are written, those of the data that are not are left out."""
+        """For a partial update, drop the columns that are not written."""
         for portion in super().portions(data):
             yield picked(portion, self.schema.names) if self._partial else portion
 
@@ -117,7 +117,7 @@ class UpsertIntake(ArrowInput):
 
 
 class DeleteIntake(ArrowInput):
-    """Keys; the other columns are filled with what costs least, since nobody looks at them."""
+    """Keys; the other columns get the cheapest values, because nobody reads them."""
 
     def __init__(self, form: int, schema: Schema, table: TableInfo, options: WriterOptions) -> None:
         keys = key_schema(table.schema, table.schema.primary_key)
@@ -129,11 +129,11 @@ class DeleteIntake(ArrowInput):
         self._places = {name: position for position, name in enumerate(keys.names)}
 
     def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
-        """Keys may be given by themselves where the key is one column."""
+        """Keys may be bare values if the key is one column."""
         return super().portions(keyed(data, self.schema.names))
 
     def fit(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
-        """A portion as a batch of all columns that can be written."""
+        """A portion as a batch of all writable columns."""
         keys = super().fit(portion)
         arrays = []
         for column, field in zip(self._whole.columns, self._whole.to_arrow(), strict=True):
@@ -147,7 +147,7 @@ class DeleteIntake(ArrowInput):
 
 
 class MixedRows(NamedTuple):
-    """Rows, and what is done with each."""
+    """Rows, and what is done with each of them."""
 
     rows: pa.RecordBatch
     kinds: pa.UInt8Array
@@ -157,7 +157,7 @@ class MixedIntake(UpsertIntake):
     """Rows of some columns, each to be written or deleted. The kinds travel as a last column until rows are routed."""
 
     def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
-        """The rows with their kinds; they are one batch already."""
+        """The rows with their kinds, as one batch."""
         assert isinstance(data, MixedRows)
         for portion in super().portions(data.rows):
             assert isinstance(portion, pa.RecordBatch)
@@ -170,7 +170,7 @@ class MixedIntake(UpsertIntake):
         return super().fit(portion.remove_column(last)).append_column(KIND, portion.column(last))
 
     def piece(self, batch: pa.RecordBatch) -> MixedChanges:  # type: ignore[override]
-        """The rows without their kinds, and these apart."""
+        """The rows and their kinds, separated."""
         last = batch.num_columns - 1
         kinds = batch.column(last).to_numpy(zero_copy_only=False).tobytes()
         return MixedChanges(batch.remove_column(last), kinds)

@@ -1,6 +1,6 @@
-"""MemoryBudget for what a writer holds: taken by appending threads, given back by the event loop.
+"""The memory that a writer may hold: taken by appending threads, given back by the event loop.
 
-An amount larger than the whole room is let in when nothing else is: a bound must not become a deadlock.
+An amount larger than the whole budget is admitted when nothing else is held: a limit must not become a deadlock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 
 
 class MemoryBudget:
-    """Bytes taken, of how many."""
+    """The bytes that are taken, and their limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -33,7 +33,7 @@ class MemoryBudget:
             return True
 
     async def take(self, amount: int) -> None:
-        """Take ``amount`` when there is room; on the loop. First come, first served."""
+        """Wait for room and take ``amount``; on the loop. First come, first served."""
         newcomer = True
         while (newcomer and self._waiting) or not self.try_take(amount):
             future = asyncio.get_running_loop().create_future()
@@ -57,14 +57,14 @@ class MemoryBudget:
         self._wake()
 
     def give_quietly(self, amount: int) -> bool:
-        """Give back from any thread. True when somebody waits: then ``give`` nothing, on the loop."""
+        """Give back from any thread. True if somebody waits: then call ``give(0)`` on the loop."""
         with self._lock:
             self._taken -= amount
             assert self._taken >= 0, "more given back than taken"
         return bool(self._waiting)
 
     def _wake(self) -> None:
-        """Let the first in line try; it wakes the next one when it got its room."""
+        """Let the first in line try; it wakes the next one when it succeeded."""
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():

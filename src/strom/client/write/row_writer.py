@@ -1,13 +1,13 @@
-"""Writes rows to one table: batched, compressed, in order, once, within a bound of memory.
+"""Writes rows to one table: batched, compressed, in order, once, within a memory limit.
 
 ``RowWriter`` is what all writers share; ``append_writer.py`` writes log tables, ``key_writer.py`` primary-key tables.
 
-The work on rows (making them fit, choosing buckets, encoding) is done by whoever writes; the event loop only sends.
-``steps`` is that work as a generator: it yields what must be awaited (room, a new partition, a schema), so that a
-coroutine and a blocking thread drive the same code.
+The caller does the work on rows (making them fit, choosing buckets, encoding); the event loop only sends. ``_steps`` is
+that work as a generator: it yields what must be awaited (memory, a new partition, a schema), so that a coroutine and a
+blocking thread drive the same code.
 
-A failed write is raised by the next write, by ``flush`` and by ``close``. ``flush`` tells it once and lets the
-writer go on; rows that were given before and not acknowledged are gone then, and the error says how many.
+A failed write is raised by the next write, by ``flush`` and by ``close``. ``flush`` raises it once, and then the writer
+continues; unacknowledged rows from before are gone, and the error says how many.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from strom.model.bucket import BucketId
 from strom.runtime.units import counted
 
 PIECE_OVERHEAD_BYTES = 128
-"""What a column of a piece costs beyond its values: buffers are padded, objects have heads."""
+"""What a column of a piece costs beyond its values: padding of buffers, object headers."""
 
 
 class Intake(Protocol):
-    """How rows that were given become pieces of batches of one form."""
+    """How input rows become pieces of batches of one form."""
 
     @property
     def form(self) -> int: ...
@@ -162,7 +162,7 @@ class RowWriter:
     # --- the end of a write -----------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Wait until every row given so far is acknowledged; raise what went wrong since the last flush."""
+        """Wait until every row given so far is acknowledged; raise a failure since the last flush."""
         mark, sealed = self._delivery.seal_all()
         try:
             for batch in sealed:
@@ -173,7 +173,7 @@ class RowWriter:
         await self.flushed(mark)
 
     def seal_from_thread(self) -> int:
-        """The part of a flush that a blocking caller does in its own thread; then it waits for ``flushed``."""
+        """The part of a flush that a blocking caller does in its own thread, before it waits for ``flushed``."""
         mark, sealed = self._delivery.seal_all()
         try:
             for batch in sealed:
@@ -184,11 +184,11 @@ class RowWriter:
         return mark
 
     def flushed_directly(self, mark: int) -> bool:
-        """Wait in this thread, if it sent everything up to ``mark`` itself; False when ``flushed`` has to."""
+        """Wait in this thread if it sent everything up to ``mark``; False if the caller must await ``flushed``."""
         return self._delivery.flushed_directly(mark)
 
     async def flushed(self, mark: int) -> None:
-        """Wait for every batch up to ``mark``; raise the failure, if there is one, and begin anew."""
+        """Wait for every batch up to ``mark``; raise the failure, if there is one, and let the writer start over."""
         try:
             await self._delivery.flush(mark)
         except StromError:
@@ -198,7 +198,7 @@ class RowWriter:
             raise
 
     async def close(self) -> None:
-        """Flush and finish; raise what went wrong. The second time does nothing."""
+        """Flush and finish; raise a failure. The second time does nothing."""
         if self._closed:
             return
         try:
@@ -210,7 +210,7 @@ class RowWriter:
             await self._delivery.close()
 
     async def abandon(self) -> None:
-        """Finish without a flush; rows on their way may or may not arrive."""
+        """Finish without a flush; unacknowledged rows may or may not arrive."""
         self._closed = True
         await self._delivery.close()
 
@@ -225,7 +225,7 @@ class RowWriter:
         except Exception as failure:
             if error is None:
                 raise
-            error.add_note(f"and the writer could not be closed: {failure}")
+            error.add_note(f"and closing the writer failed: {failure}")
 
     # --- the work on rows -------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class RowWriter:
     ) -> Iterator[Awaitable[object]]:
         """Take ``data``. What is yielded must be awaited (on the loop) before the next step.
 
-        With ``aside`` large batches are encoded on another thread; else all by the one who drives the steps.
+        With ``aside`` large batches are encoded on another thread; else all in the driving thread.
         """
         if self._closed:
             raise ConnectionClosed(f"this writer of {self._table.path} is closed; open a new one")
@@ -275,7 +275,7 @@ class RowWriter:
             if not self._delivery.memory.try_take(size):
                 yield self._delivery.memory.take(size)
             if lent and size < self._options.alone_bytes_min:
-                rows = owned(rows)  # it may wait for others, longer than it is lent
+                rows = owned(rows)  # it may wait for other rows, longer than the caller lends its memory
             sealed = self._add(bucket, intake.piece(rows), size, intake.form)
             try:
                 for batch in sealed:
@@ -290,7 +290,7 @@ class RowWriter:
                 self._delivery.wake()
 
     def _knows(self, partition: str | None) -> bool:
-        """Whether a partition is known by the id that everybody here goes by: it may have been dropped."""
+        """Whether a partition still has the id that this writer knows: it may have been dropped."""
         if partition not in self._partitions:
             return False
         known = self._cluster.metadata.partition_ids

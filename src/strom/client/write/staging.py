@@ -1,9 +1,9 @@
-"""Writes rows that nobody sees yet: one task's stages in the buckets of one table.
+"""Writes rows that are not visible yet: one task's stages in the buckets of one table.
 
-A staging writer is a writer whose batches go into stages: routed, batched and sent in the background within a bound of
-memory, as appends and upserts are. ``seal`` makes the stages durable and says what they are: plain facts, good to be
-sent to whoever decides (``transaction.py``, a Spark driver). A stage that no decision lists disappears by itself when
-its lease is over; ``drop_stages`` only saves the room until then.
+The batches of a staging writer go into stages: routed, batched and sent in the background within a memory limit, like
+appends and upserts. ``seal`` makes the stages durable and returns plain facts about them, which can be sent to the
+process that decides (a transaction, a Spark driver). A stage that no decision lists expires with its lease;
+``drop_stages`` only frees its space earlier.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from strom.runtime.random import Randomness
 
 SEALS_AT_ONCE = 64
 IN_FLIGHT = 1
-"""Pieces of a stage are taken in order; one at a time, a lost answer never leaves a gap."""
+"""Pieces of a stage are taken in order. One at a time, so that a lost answer never leaves a gap."""
 STAGING = WriterOptions(in_flight_max=IN_FLIGHT, patient=True, linger_ms=1_000)
-"""Only the seal is waited for: rows gather into large pieces, which cost less to check and to publish."""
+"""Only the seal is awaited: rows gather into large pieces, which cost less to check and publish."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class StageOrder:
 
 
 class StageFact(NamedTuple):
-    """What one task staged in one table or partition. Plain data: it may cross processes."""
+    """What one task staged in one table or partition. Plain data that can be sent to other processes."""
 
     stage_id: bytes
     table_id: int
@@ -73,12 +73,12 @@ class StageFact(NamedTuple):
 
 
 def new_stage_id(randomness: Randomness) -> bytes:
-    """A name that nobody used before."""
+    """A new unique id."""
     return randomness.token(wire.STAGE_ID_BYTES)
 
 
 class StageCall:
-    """The way into stages, for batches that another call encodes."""
+    """Carries batches that another call encodes into stages."""
 
     api = STAGE_ROWS
 
@@ -149,7 +149,7 @@ class _Staged(RowWriter):
         yield from super()._steps(data, intake_of, aside=aside)
 
     def _check_whole(self) -> None:
-        """A stage never goes on after a failure: rows are missing, and the pieces that follow have their numbers."""
+        """A stage never continues after a failure: rows are missing, and later pieces would get their numbers."""
         if self._delivery.spent and self._delivery.failure is None:
             raise ConnectionClosed(
                 f"rows of {self._table.path} could not be staged, and nothing of this attempt can be published; begin "
@@ -157,7 +157,7 @@ class _Staged(RowWriter):
             )
 
     async def seal(self) -> list[StageFact]:
-        """Send what is left and make it durable; what was staged, by partition. The writer is finished then."""
+        """Send what is left, make it durable and finish. Returns what was staged, by partition."""
         self._check_whole()
         await self.flush()
         self._closed = True
@@ -203,7 +203,7 @@ StagingWriter = StagedAppends | StagedChanges
 def staging_writer(
     cluster: Cluster, table: TableInfo, order: StageOrder, options: WriterOptions | None = None
 ) -> StagingWriter:
-    """A writer into stages of a table. Belongs to the cluster's loop; a blocking thread may drive its steps."""
+    """A staging writer for a table. It belongs to the cluster's loop; a blocking thread may drive its steps."""
     options = options or STAGING
     kind = StagedChanges if table.description.has_primary_key else StagedAppends
     return kind(cluster, table, options, order)

@@ -1,6 +1,6 @@
-"""Says aloud that rows wait: a server refuses them for now (its disk is full, it starts), and the writer tries again.
+"""Logs that rows are waiting while a server refuses them (its disk is full, or it is starting) and the writer retries.
 
-Without it ``flush()`` would be silent until the delivery time is over.
+Without it ``flush()`` would be silent until the delivery timeout.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Standstill:
         self._told_at: float | None = None
 
     def refused(self, error: StromError, batches: int) -> None:
-        """A batch has to be sent again. Told after a while, and now and again from then on."""
+        """A batch has to be sent again. Logged after a while, and from then on at intervals."""
         if isinstance(error, KernelsCompiling):
-            return  # that is told with how far it is (``Patience``)
+            return  # ``Patience`` logs that, with its progress
         now = self._clock.monotonic()
         if self._since is None:
             self._since = now
@@ -37,7 +37,7 @@ class Standstill:
             return
         self._told_at = now
         logger.warning(
-            "%s: %d batches have waited %.0f s, as the server takes none for now: %s. Trying again",
+            "%s: %d batches have waited %.0f s because the server refuses them for now: %s. Retrying",
             self._table,
             batches,
             waited,
@@ -45,9 +45,9 @@ class Standstill:
         )
 
     def acknowledged(self) -> None:
-        """The server takes rows (again)."""
+        """The server accepts rows (again)."""
         if self._since is None:
             return
         if self._told_at is not None:
-            logger.warning("%s: the server takes rows again", self._table)
+            logger.warning("%s: the server accepts rows again", self._table)
         self._since = self._told_at = None

@@ -1,8 +1,8 @@
-"""Upserts and deletes on their way to a primary-key table.
+"""The call that carries upserts and deletes to a primary-key table.
 
-A piece is rows that are all written, or all deleted; a batch may hold both, in the order they were given, so that the
-last change of a key is the last one that was asked for. Batches of other columns (partial updates) travel apart.
-What was acknowledged is remembered by bucket: a lookup that is given it (``at_least``) sees everything written before.
+The rows of a piece are all written or all deleted; a batch may hold both, in the order they were given, so that the
+last change of a key wins. Batches of different columns (partial updates) go in separate requests. The call remembers
+what was acknowledged in each bucket: a lookup with it as ``at_least`` sees everything written before.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class KeyForm(NamedTuple):
     """What the rows of a batch have in common."""
 
     schema: Schema
-    """The columns that are written, as a schema of their own."""
+    """The columns that are written, as a schema."""
     columns: tuple[int, ...]
     """Their positions in the table's schema; empty for all."""
 
@@ -84,7 +84,7 @@ class UpsertCall:
         self._table_id = table.table_id
         self._acks = options.acks
         self._timeout_ms = timeout_ms
-        # The server takes the columns apart again at once: compressing them pays only on a slow network.
+        # The server decompresses the columns at once: compression pays only on a slow network.
         self._compression = options.compression or "NONE"
         self._forms: list[KeyForm] = []
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -137,7 +137,7 @@ class UpsertCall:
             yield request, carried
 
     def outcomes(self, response: UpsertRowsResponse) -> Outcomes:
-        """What became of every bucket; what was written is noted."""
+        """The outcome of every bucket; remembers what was written."""
         found: Outcomes = {}
         for one in response.buckets_resp:
             failed = bool(one.error_code)
@@ -152,13 +152,13 @@ class UpsertCall:
     def _note(self, bucket: BucketId, written: WrittenUpTo) -> None:
         with self._lock:
             known = self._written.get(bucket)
-            # Answers may overtake each other; a later epoch wins though its offset be lower (a log was cut).
+            # Answers may overtake each other; a later epoch wins even if its offset is lower (the log was truncated).
             if known is None or (written.epoch, written.offset) > (known.epoch, known.offset):
                 self._written[bucket] = written
 
 
 def part_of(schema: Schema, columns: Sequence[int]) -> Schema:
-    """The schema with only these columns (all, when empty); the key's are among them."""
+    """The schema with only these columns (all, if empty), which must include the key."""
     if not columns:
         return schema
     kept = tuple(schema.columns[position] for position in columns)

@@ -1,6 +1,6 @@
-"""The way a writer's batches enter a server: how rows become bytes, which call carries them, what its answer says.
+"""The call that carries a writer's batches: how rows become bytes, its requests, and what its answers say.
 
-``Delivery`` keeps order, retries and memory and knows none of this; appends and upserts differ in nothing else.
+``Delivery`` handles order, retries and memory and knows nothing of this; appends and upserts differ only here.
 A *form* is a number for what the rows of one batch have in common (schema, columns): rows of two forms never share one.
 """
 
@@ -22,11 +22,11 @@ from strom.protocol.messages.log import ProduceLogBucketRequest, ProduceLogReque
 from strom.record.gathered import Gathered
 
 Outcomes = dict[tuple[int | None, int], StromError | None]
-"""(partition id, bucket) -> what went wrong, or None."""
+"""By (partition id, bucket): the error, or None."""
 
 
 class WriteCall(Protocol):
-    """What ``Delivery`` asks for."""
+    """What ``Delivery`` needs from a call."""
 
     @property
     def api(self) -> Api[Any, Any]:
@@ -38,10 +38,10 @@ class WriteCall(Protocol):
         """One record batch with the rows of all pieces, sealed for its writer. Any thread."""
 
     def requests(self, batches: Sequence[Outgoing]) -> Iterator[tuple[Message, Sequence[Outgoing]]]:
-        """The requests that carry these batches to one server, each with what it carries."""
+        """The requests that carry these batches to one server, each with its batches."""
 
     def outcomes(self, response: Any) -> Outcomes:
-        """What became of every bucket of a request."""
+        """The outcome of every bucket of a request."""
 
 
 class AppendCall:
