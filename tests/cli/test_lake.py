@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,3 +61,11 @@ def test_the_lag_of_a_table_in_rows_and_seconds(either: ServerProcess) -> None:
     assert ["files", "1"] in [line.split() for line in whole.splitlines()]
     assert max(map(len, whole.splitlines())) <= 80
     assert run("table", "drop", name, server=either.address).code == 0
+
+
+def test_a_lake_without_tables_says_what_to_do_within_80_columns(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        ran = run("lake", "status", server=server.address)
+    assert ran.code == 0
+    assert "table.datalake.enabled" in ran.err
+    assert max(map(len, ran.err.splitlines())) <= 80

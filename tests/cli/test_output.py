@@ -58,7 +58,7 @@ def test_a_map_without_entries_is_no_list(capsys: pytest.CaptureFixture[str]) ->
     write_batches([batch], batch.schema, OutputForm.json)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {"m": {}, "in": [{"m": {}}], "n": [[1, "x"]], "l": []},
-        {"m": {"a": 1}, "in": [], "n": [], "l": [1]},
+        {"m": {"a": 1}, "in": [], "n": {}, "l": [1]},
         {"m": None, "in": [None], "n": None, "l": None},
     ]
     for form in (OutputForm.table, OutputForm.csv):

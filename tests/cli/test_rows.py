@@ -96,7 +96,7 @@ def test_a_pipe_is_appended(server: ServerProcess, table: str, form: str, tmp_pa
     append = f"{sys.executable} -m strom.cli.main append {table} <(cat {tmp_path}/rows.{form})"
     environment = os.environ | {"STROM_SERVER": server.address}
     for words, code, told in [
-        ("", 2, "a pipe has no ending: say --format csv, json, parquet, arrow"),
+        ("", 2, "a pipe has no ending: add --format csv, json, parquet, arrow"),
         (f"--format {form}", 0, "appended 25 rows"),
         (f"--format {form} --create", 0, "appended 25 rows"),
     ]:
@@ -177,6 +177,27 @@ def test_tail_shows_the_newest_rows_of_all_buckets(server: ServerProcess, keys: 
         assert len({bucket.bucket for bucket in made.describe().buckets if bucket.high_watermark}) == 3
     newest = strom("tail", name, "-n", "5", server=server.address)
     assert [json.loads(line)["id"] for line in newest.out.splitlines()] == [7, 8, 9, 10, 11], newest.err
+
+
+def test_tail_shows_the_newest_rows_that_match(server: ServerProcess) -> None:
+    """They lie far behind the newest of all, and nearly all of them in one bucket."""
+    with connect(server.address) as db:
+        made = db.create_table(
+            "cli_matching", {"id": "BIGINT", "kind": "STRING"}, buckets=2, bucket_key=["kind"]
+        )
+        for number in range(6):
+            before = SystemClock().now_ms()
+            made.append({"id": [number], "kind": ["rare" if number in (0, 4) else "often"]})
+            made.flush()
+            while SystemClock().now_ms() == before:  # the next one is of another millisecond
+                pass
+        made.append({"id": list(range(100, 300)), "kind": ["rare", *["often"] * 199]})
+        made.append({"id": list(range(300, 500)), "kind": ["other"] * 200})
+        made.flush()
+    words = ("tail", "cli_matching", "--where", "id < 101", "-n")
+    for count, ids in ((3, [4, 5, 100]), (4, [3, 4, 5, 100]), (50, [0, 1, 2, 3, 4, 5, 100])):
+        found = strom(*words, str(count), server=server.address)
+        assert [json.loads(line)["id"] for line in found.out.splitlines()] == ids, found.err
 
 
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(server: ServerProcess, table: str) -> None:

@@ -197,6 +197,11 @@ def test_a_result_shows_its_first_rows_and_is_read_in_full_afterwards(
     assert "n10" not in repr(result)
     assert "the first 10 rows" in repr(result)
     assert len(result.to_pylist()) == 20
+    plan = db.sql("EXPLAIN SELECT 1 AS one")
+    assert len(repr(plan).splitlines()) > 3
+    assert "explain_value" not in repr(plan)
+    assert "\\n" not in repr(plan)
+    assert plan._repr_html_().startswith("<pre>")
     html = db.sql("SELECT '<b>&' AS \"x<y\"")._repr_html_()
     assert "&lt;b&gt;&amp;" in html
     assert "x&lt;y" in html

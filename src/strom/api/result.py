@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strom.client.read.frames import pandas_of, polars_of
+from strom.client.show.drawn_plan import EXPLAINED, DrawnPlan
 from strom.client.show.row_text import Preview, shown
 from strom.sql.query import Query, QueryStatistics
 
@@ -29,17 +30,19 @@ class Result:
         self._query = query
 
     def __repr__(self) -> str:
-        return shown(self._plainly, self._preview, Preview.text)
+        return shown(self._plainly, self._preview, lambda found: found.text())
 
     def _repr_html_(self) -> str:
-        return shown(escape(self._plainly), self._preview, Preview.html)
+        return shown(escape(self._plainly), self._preview, lambda found: found.html())
 
     @property
     def _plainly(self) -> str:
         return f"Result({self._query.statement.text!r})"
 
-    def _preview(self) -> Preview:
+    def _preview(self) -> Preview | DrawnPlan:
         reader = self._query.reader()
+        if reader.schema.names == EXPLAINED:
+            return DrawnPlan(self._query.rest_of(reader))
         return Preview(reader.schema, self._query.rest_of(reader))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import itertools
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from strom.cli.terminal.output import OutputForm, write_batches
 from strom.cli.terminal.words import SkipMissing, instant, names, pairs, place
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
     from strom.api import Scan, Table
@@ -53,6 +56,9 @@ Examples:
   strom count events --where "price > 100" --partition day=2026-11-15
   strom count users --at 2026-11-15T08:00:00Z
 """
+
+STEP_GROWTH = 8
+"""How much further back ``tail --where`` looks each time it has not found enough rows."""
 
 Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 Columns = Annotated[
@@ -164,22 +170,55 @@ def _newest(
 ) -> tuple[PlaceLike, Iterator[pa.RecordBatch]]:
     """The offsets where everything now ends, and the newest rows before them, of all buckets together, as ``schema``.
 
-    The newest of all are among the newest of each bucket. Rows of one moment stay as the log has them.
+    Rows of one instant stay in the order of the log.
     """
-    from strom.client.read.changelog import COMMIT_TIMESTAMP
-
     buckets = table.describe().buckets
     ends: dict[Key, int] = {(bucket.partition, bucket.bucket): bucket.high_watermark for bucket in buckets}
-    starts: dict[Key, int] = {
-        (bucket.partition, bucket.bucket): max(bucket.start_offset, bucket.high_watermark - rows)
-        for bucket in buckets
-    }
+    firsts: dict[Key, int] = {(bucket.partition, bucket.bucket): bucket.start_offset for bucket in buckets}
     if not rows or not ends:
         return ends, iter(())
-    found = table.changelog(columns=columns, where=where, start=starts, end=ends).to_arrow()
-    # A file that another engine wrote into the lake may not say when: such rows are old.
-    written = found.column(COMMIT_TIMESTAMP).cast("int64").fill_null(0).to_numpy()
-    newest = found.take(written.argsort(kind="stable")[-rows:])
-    facts = found.num_columns - len(schema)
-    newest = newest.select(list(range(facts, found.num_columns)))
-    return ends, iter(newest.to_batches())
+
+    def read(start: PlaceLike, end: dict[Key, int]) -> pa.Table:
+        found = table.changelog(columns=columns, where=where, start=start, end=end).to_arrow()
+        return found.take(_times(found).argsort(kind="stable")[-rows:])
+
+    newest = _read_back(read, rows, firsts, ends)
+    if where is not None and newest.num_rows == rows:
+        # A bucket may have more matches than were read that are newer than the oldest of these: read on from its time.
+        newest = read(_instant(_times(newest)[0]), ends)
+    facts = newest.num_columns - len(schema)
+    return ends, iter(newest.select(list(range(facts, newest.num_columns))).to_batches())
+
+
+def _read_back(
+    read: Callable[[PlaceLike, dict[Key, int]], pa.Table],
+    rows: int,
+    firsts: dict[Key, int],
+    ends: dict[Key, int],
+) -> pa.Table:
+    """Read every bucket backwards, in growing steps, until ``rows`` rows are found or all buckets are read."""
+    import pyarrow as pa
+
+    parts: list[pa.Table] = []
+    found, step, end = 0, rows, ends
+    while True:
+        start = {key: max(firsts[key], offset - step) for key, offset in end.items()}
+        parts.insert(0, read(start, end))
+        found += parts[0].num_rows
+        if found >= rows or start == firsts:
+            break
+        end, step = start, step * STEP_GROWTH
+    newest = pa.concat_tables(parts)
+    return newest.take(_times(newest).argsort(kind="stable")[-rows:])
+
+
+def _times(rows: pa.Table) -> npt.NDArray[np.int64]:
+    """When each row was committed. A file that another engine wrote into the lake may not say: such rows are old."""
+    from strom.client.read.changelog import COMMIT_TIMESTAMP
+
+    found: npt.NDArray[np.int64] = rows.column(COMMIT_TIMESTAMP).cast("int64").fill_null(0).to_numpy()
+    return found
+
+
+def _instant(ms: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(int(ms) / 1000, datetime.UTC)

@@ -13,6 +13,7 @@ import typer
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.output import OutputForm, write_batches
 from strom.cli.terminal.words import moment, pairs
+from strom.client.show.drawn_plan import EXPLAINED, DrawnPlan
 
 if TYPE_CHECKING:
     from strom.sql.query import Query
@@ -35,8 +36,6 @@ Examples:
   strom sql - -o csv < report.sql > report.csv
 """
 
-EXPLAINED = ["explain_key", "explain_value"]
-"""What DuckDB answers to EXPLAIN: a plan that is drawn in lines."""
 PROGRESS_AFTER_S = 1.0
 PROGRESS_EVERY_S = 0.2
 
@@ -64,8 +63,7 @@ def sql(
             reader = result.query.reader()
         batches = result.query.rest_of(reader)
         if output is OutputForm.table and reader.schema.names == EXPLAINED:
-            for plan in (row["explain_value"] for batch in batches for row in batch.to_pylist()):
-                print(plan.rstrip())
+            print(DrawnPlan(batches).text())
         else:
             write_batches(batches, reader.schema, output)
 

@@ -9,10 +9,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Shown = TypeVar("Shown")
 
 PREVIEW_ROWS = 10
 _PREVIEW_CELL = 60
@@ -37,21 +39,20 @@ def plain(value: Any) -> Any:
 
 
 def values_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """The values row by row. Maps with text keys become dicts, so that an empty map differs from an empty list."""
+    """The values row by row. Empty maps and maps with text keys are dicts, so that no map looks like an empty list."""
     columns = [
         [_shaped(value, column.type) for value in column.to_pylist()]
-        if _has_text_map(column.type)
+        if _has_map(column.type)
         else column.to_pylist()
         for column in batch.columns
     ]
     return zip(*columns, strict=True)
 
 
-def _has_text_map(kind: pa.DataType) -> bool:
+def _has_map(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
-    own = pa.types.is_map(kind) and pa.types.is_string(kind.key_type)
-    return own or any(_has_text_map(kind.field(i).type) for i in range(kind.num_fields))
+    return pa.types.is_map(kind) or any(_has_map(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _shaped(value: Any, kind: pa.DataType) -> Any:
@@ -61,7 +62,7 @@ def _shaped(value: Any, kind: pa.DataType) -> Any:
         return None
     if pa.types.is_map(kind):
         pairs = [(_shaped(key, kind.key_type), _shaped(inner, kind.item_type)) for key, inner in value]
-        return dict(pairs) if pa.types.is_string(kind.key_type) else pairs
+        return dict(pairs) if not pairs or pa.types.is_string(kind.key_type) else pairs
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         return {field.name: _shaped(value[field.name], field.type) for field in fields}
@@ -124,7 +125,7 @@ class Preview:
         return f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}</div>"
 
 
-def shown(plainly: str, preview: Callable[[], Preview], form: Callable[[Preview], str]) -> str:
+def shown(plainly: str, preview: Callable[[], Shown], form: Callable[[Shown], str]) -> str:
     """A formatted preview, or the error as text: printing must not raise."""
     try:
         return form(preview())
