@@ -197,7 +197,7 @@ def test_a_partition_created_again_must_go_on_where_the_lake_is(tmp_path: Path) 
     rows = pa.RecordBatch.from_pydict({"p": ["x"] * 2, "id": [1, 2]}, schema=schema.to_arrow())
     old, new = FilePartition(5, "x"), FilePartition(9, "x")
     lake.round(lake.file(rows, [0, 1], partition=old), end=2, partition=old)
-    with pytest.raises(LakeAhead, match="created again"):
+    with pytest.raises(LakeAhead, match="recreated"):
         lake.round(lake.file(rows, [0, 1], partition=new), end=1, partition=new)
     with pytest.raises(LakeCorrupt):
         lake.round(lake.file(rows, [1, 2], partition=new), end=3, partition=new)
@@ -498,7 +498,7 @@ def test_a_dropped_tables_namesake_is_set_aside(tmp_path: Path) -> None:
 
 def test_a_table_that_strom_did_not_make_is_left_alone(lake: Lake) -> None:
     lake.catalog.create(("db", "theirs"), f"{lake.catalog.storage.warehouse}/theirs", {})
-    with pytest.raises(LakeForeignCommit, match="did not make"):
+    with pytest.raises(LakeForeignCommit, match="did not create"):
         LakeTable.ensure(lake.catalog, TablePath("db", "theirs"), 1, lake.description)
 
 

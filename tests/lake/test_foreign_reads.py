@@ -117,7 +117,7 @@ def test_what_others_changed_is_not_read_and_what_the_servers_have_is(
         rewrite_data_files(lake)
         expire_all_but_the_head(lake)
         assert ids(table.scan()) == [1, 2, 3, 10], "the servers have all of it"
-        with pytest.raises(LakeQuarantined, match="changed by somebody else"):
+        with pytest.raises(LakeQuarantined, match="changed by another engine"):
             table.scan(tier="lake").to_arrow()
         with pytest.raises(LakeForeignCommit):
             read_head(lake)

@@ -83,5 +83,5 @@ def test_a_rebuild_of_a_table_that_was_made_again_meanwhile_is_refused(
             return replace(facts, table_id=facts.table_id + 1)
 
         monkeypatch.setattr(LakeAdmin, "describe", of_the_next)
-        with pytest.raises(TableNotFound, match="made again"):
+        with pytest.raises(TableNotFound, match="recreated"):
             db.lake_rebuild(table.name)

@@ -105,7 +105,9 @@ def test_spark_submit_runs_the_service_and_one_wrong_table_fails_it_alone(s3_ser
         told = ran.stdout + ran.stderr  # spark-submit passes on as output what its program says as errors
         assert ran.returncode == 1, told
         assert f"{good.name}: 100 rows, 1 file," in told
-        assert f"{wrong.name}: QUARANTINED: The lake has a table {wrong.name} that Strom did not make" in told
+        assert (
+            f"{wrong.name}: QUARANTINED: The lake has a table {wrong.name} that Strom did not create" in told
+        )
         assert SECRET not in told
         assert lake_ids(good) == list(range(100))
         assert facts_of(s3_server, wrong).state == "quarantined"

@@ -1,12 +1,12 @@
-"""A table's columns as lake files hold them, and the way there and back.
+"""A table's columns as lake files store them, and the conversion both ways.
 
-    TINYINT SMALLINT    int32                   come back as they were: the table's schema knows
+    TINYINT SMALLINT    int32                   converted back by the table's schema
     TIME(0-6)           time64[us]
     TIMESTAMP(0-6)      timestamp[us], with UTC for LTZ
     the rest            as in Strom
 
-Every field carries its id (``field_ids.py``) where Parquet keeps it. Casting is by whole columns and exact both
-ways: a value that does not fit is an error, never another value.
+Every field carries its id (``field_ids.py``) where Parquet keeps it. Whole columns are cast, exactly both ways: a value
+that does not fit is an error, never another value.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def leaves(schema: pa.Schema) -> list[ParquetLeaf]:
 
 
 def to_lake(array: pa.ChunkedArray | pa.Array, want: pa.Field) -> pa.ChunkedArray | pa.Array:
-    """A column of the table as files hold it."""
+    """Convert a column of the table to the file's type."""
     if array.type.equals(want.type, check_metadata=False):
         return array
     try:
@@ -83,7 +83,7 @@ def to_lake(array: pa.ChunkedArray | pa.Array, want: pa.Field) -> pa.ChunkedArra
 
 
 def from_lake(array: pa.ChunkedArray | pa.Array, want: pa.Field) -> pa.ChunkedArray | pa.Array:
-    """A column of a file as the table has it."""
+    """Convert a column of a file to the table's type."""
     if array.type.equals(want.type, check_metadata=False):
         return array
     try:
@@ -101,7 +101,7 @@ def id_of(item: pa.Field) -> int | None:
 
 
 def lake_type(data_type: DataType, elements: ElementIds) -> pa.DataType:
-    """The type a file has for a column's type."""
+    """The file's type for a column's type."""
     match data_type:
         case TinyInt() | SmallInt():
             return pa.int32()

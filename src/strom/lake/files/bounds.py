@@ -1,8 +1,8 @@
-"""What the lake's rows lie between: per column, over all rows ever committed. A reader may skip the lake by it.
+"""Bounds of the lake's rows: smallest and largest value per column, over all rows ever committed.
 
-Bounds only widen (a row that was deleted still counts), so they enclose every snapshot's rows. Values are *comparable*
-(``record/aligned_row.py``): whole numbers in the column's own unit for dates and times, bytes for text. As text they
-stand in the snapshot's summary and in the cluster's record of the table.
+A reader whose filter lies outside skips the lake. Bounds only widen (a deleted row still counts), so they enclose the
+rows of every snapshot. Values are *comparable* (``record/aligned_row.py``): integers in the column's unit for dates and
+times, bytes for text. The snapshot's summary and the cluster's record of the table store them as text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from strom.record.statistics import ColumnStatistics
 
 Comparable = Any
 _ROWS = 2
-"""What is known is told as statistics of two rows: one NULL and one not, unless all are NULL."""
+"""Bounds are passed on as statistics of two rows: one NULL and one not, unless all are NULL."""
 
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _FORMATS: dict[type[DataType], str] = {
@@ -40,7 +40,7 @@ _FORMATS: dict[type[DataType], str] = {
 
 
 def comparable(raw: bytes, data_type: DataType) -> Comparable | None:
-    """A bound in Iceberg's form as a value of the column; None when it cannot be one."""
+    """A bound in Iceberg's format as a value of the column; None when it is invalid."""
     try:
         match data_type:
             case t.Boolean():
@@ -60,10 +60,10 @@ def comparable(raw: bytes, data_type: DataType) -> Comparable | None:
 def file_statistics(
     schema: Schema, columns: Mapping[int, ColumnStats], rows: int, *, complete: bool = True
 ) -> dict[int, ColumnStatistics]:
-    """What a file's statistics (by field id) say of the table's columns (by position); left out: not known.
+    """A file's statistics (by field id) as statistics of the table's columns (by position), where they are known.
 
-    A column that the file does not have is NULL in all its rows; with ``complete`` one without statistics is such a
-    column, otherwise (the file is another's, who need not keep any) nobody knows. Pass ``rows`` on to
+    A column that the file does not have is NULL in all its rows. With ``complete``, a column without statistics is such
+    a column; otherwise (another engine wrote the file and may keep none) it is unknown. Pass ``rows`` on to
     ``Pruner.may_match``.
     """
     found = {}
@@ -82,14 +82,14 @@ def file_statistics(
 
 
 def may_match(predicate: Predicate, schema: Schema, bounds: Bounds) -> bool:
-    """Whether a row of the lake could pass a checked filter. False: the lake need not be asked."""
+    """Whether a row of the lake could pass a checked filter. False: skip the lake."""
     return Pruner(predicate, schema.to_arrow()).may_match(_statistics(schema, bounds), _ROWS)
 
 
 def widened(
     bounds: Bounds, schema: Schema, added: Iterable[DataFileDescription]
 ) -> dict[int, BoundValues | str]:
-    """The bounds with the rows of these files. Columns that the rows before did not have were NULL in them."""
+    """The bounds, widened by the rows of these files. Earlier rows have NULL in columns that were added later."""
     found = dict(bounds)
     files = list(added)
     for column in schema.columns:
@@ -112,13 +112,13 @@ def _of_file(file: DataFileDescription, column_id: int, data_type: DataType) -> 
 
 
 def _known(stats: ColumnStats, data_type: DataType) -> tuple[Comparable | None, Comparable | None] | None:
-    """(low, high), both None when all is NULL; None when nothing is known."""
+    """(low, high), both None when every value is NULL; None when nothing is known."""
     if stats.nulls is not None and stats.nulls == stats.values:
         return None, None
     if stats.lower is None or stats.upper is None or stats.nans:
         return None
     if stats.nans is None and isinstance(data_type, t.Float | t.Double):
-        return None  # a foreign file that does not say: its bounds leave NaN out, and NaN is the largest
+        return None  # a foreign file without a NaN count: its bounds leave NaN out, and NaN is the largest
     low, high = comparable(stats.lower, data_type), comparable(stats.upper, data_type)
     return None if low is None or high is None else (low, high)
 
@@ -157,7 +157,7 @@ def _text(value: Comparable) -> str:
 
 
 def _value(text: str, data_type: DataType) -> Comparable | None:
-    """The value behind a text; None when it is not one."""
+    """The value behind a text; None when it is invalid."""
     try:
         match data_type:
             case t.Boolean():

@@ -1,12 +1,12 @@
 """How the columns of a lake file are written: with a dictionary and compressed, unless that gains nothing.
 
-Of numbers that hardly ever repeat, Parquet's writer would begin a dictionary, fill it up and go on without; what it
-wrote until then is slower to read (a value is looked up instead of copied) and no smaller. Only numbers of eight bytes:
-narrower ones fit into a dictionary, and of text even one that fills up saves much.
+For numbers that hardly ever repeat, Parquet's writer would start a dictionary, fill it up and continue without; what it
+wrote until then is slower to read (a value is looked up instead of copied) and no smaller. This applies to eight-byte
+numbers only: narrower ones fit into a dictionary, and for text even one that fills up saves much.
 
-Columns that compression does not make smaller are left as they are: measured values, for one, and what has few
-values in no order, as places in a dictionary are packed into bits already. Decompressing them took more than half of
-the CPU of a sum in DuckDB (10 M rows: 130 ms against 57, in files that are 4 % larger).
+Columns that compression does not make smaller stay uncompressed: measured values, for example, or few distinct values
+in random order, whose dictionary positions are bit-packed already. Decompressing them took more than half of the CPU of
+a sum in DuckDB (10 M rows: 130 ms against 57, in files that are 4 % larger).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 CODEC = "zstd"
 SAMPLE_ROWS = 1 << 16
 DISTINCT_SHARE = 0.75
-"""Of the sample. Values drawn at random from so few that a dictionary can hold them (1 MB) repeat more often."""
+"""Share of the sample. Random values from a set small enough for a dictionary (1 MB) repeat more often."""
 WORTH_SHARE = 0.9
-"""Compressed, a column has to be as small as this."""
+"""A compressed column must shrink to this share of its size."""
 
 
 class ColumnForms(NamedTuple):
-    """What is decided for one file, by the paths of its Parquet columns."""
+    """The decisions for one file, by the paths of its Parquet columns."""
 
     plain: frozenset[str] = frozenset()
     """Without a dictionary."""
@@ -40,7 +40,7 @@ class ColumnForms(NamedTuple):
 
 
 def column_forms(rows: pa.Table, paths: Sequence[str]) -> ColumnForms:
-    """For a file with these columns that begins with these rows; few rows tell nothing."""
+    """Decide for a file by its first rows; too few rows prove nothing."""
     sample = rows.slice(0, SAMPLE_ROWS)
     if sample.num_rows < SAMPLE_ROWS:
         return ColumnForms()
@@ -60,7 +60,7 @@ def _differs(values: pa.ChunkedArray) -> bool:
 
 
 def _incompressible(sample: pa.Table, dictionaries: Sequence[str]) -> frozenset[str]:
-    """Written once, in memory, and looked at."""
+    """Write the rows once, in memory, and measure."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink, sample.schema, compression=CODEC, use_dictionary=list(dictionaries), write_statistics=False

@@ -1,10 +1,10 @@
-"""The ids by which lake files know their columns: a pure function of the table's own ids, so that every writer agrees.
+"""The ids of columns in lake files: a pure function of the table's column ids, so that every writer agrees.
 
     column, field of a ROW        its Strom id + 1
     element, key, value           10,000,000 + 1,000 · (Strom id of the column or field around it) + n, in order
     __bucket __offset __timestamp 2,000,001 and up
 
-Strom's ids are never given twice in a table's life, so these are not either. A table has at most 10,000 of them.
+Strom never reuses ids within a table, so neither are these reused. A table has at most 10,000 of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def strom_id(found: int) -> int | None:
 
 
 class ElementIds:
-    """Gives ids to the elements, keys and values inside one column or row field, in order."""
+    """Assigns ids to the elements, keys and values inside one column or row field, in order."""
 
     def __init__(self, owner: int) -> None:
         self._owner = owner

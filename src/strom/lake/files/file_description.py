@@ -1,7 +1,7 @@
-"""What is known of a data file that was written and not yet committed: plain data that travels as JSON.
+"""The description of a data file that was written and not yet committed: plain data that travels as JSON.
 
-A worker describes what it wrote; the driver commits what it collected. Bounds are in Iceberg's single-value form
-(little-endian numbers, UTF-8 text, big-endian unscaled decimals), so that the commit copies them.
+A worker describes what it wrote; the driver commits what it collected. Bounds are in Iceberg's single-value format
+(little-endian numbers, UTF-8 text, big-endian unscaled decimals), so that the commit just copies them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PartitionValue = bool | int | str | bytes
 """A partition column's value as Iceberg keeps it: days, microseconds, text, bytes."""
 
 OWN_PREFIX = "strom-"
-"""Every data file of ours has a name that begins so: its rows are in the order of their offsets."""
+"""Prefix of the names of Strom's data files: their rows are in the order of their offsets."""
 
 _NUMBER_MAX = 2**63 - 1
 _WORD_MAX = 2**64 - 1
@@ -32,7 +32,7 @@ def is_own(path: str) -> bool:
 
 @dataclass(frozen=True)
 class ColumnStats:
-    """Of one Parquet column. ``lower``/``upper`` None: not known, or every value is NULL (``nulls == values``)."""
+    """Statistics of one Parquet column. ``lower``/``upper`` None: unknown, or all NULL (``nulls == values``)."""
 
     size: int
     values: int
@@ -55,15 +55,15 @@ class DataFileDescription:
     partition_id: int | None = None
     partition_name: str | None = None
     partition_values: tuple[PartitionValue, ...] = ()
-    """Of the partition columns, in order."""
+    """The values of the partition columns, in order."""
     columns: Mapping[int, ColumnStats] = field(default_factory=dict)
     """By field id."""
     split_offsets: tuple[int, ...] = ()
     sidecar: str | None = None
-    """The file that says which offsets it holds; none where they are consecutive."""
+    """The file that lists its offsets; None where they are consecutive."""
     sidecar_size: int = 0
     offsets_total: int | None = None
-    """Of the print of its offsets (``offset_print.py``); None where nobody looked."""
+    """The total of the print of its offsets (``offset_print.py``); None where it was not computed."""
 
     @property
     def key(self) -> LakeKey:

@@ -1,7 +1,7 @@
-"""Reads one data file of the lake back into the table's own columns, without PyIceberg: readers' workers stay light.
+"""Reads one data file of the lake back into the table's columns, without PyIceberg: readers' workers stay light.
 
-Columns map by field id: one that the file is too old to have is NULL. Rows that position deletes name are left out,
-row groups that cannot pass the filter are not read. What the types became in the file (``arrow_types.py``) is undone.
+Columns map by field id: one that is newer than the file is NULL. Rows that position deletes name are left out, row
+groups that cannot pass the filter are not read. Types are converted back (``arrow_types.py``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LakeFile:
-    """One data file as planned: plain data that a worker can be sent."""
+    """One data file of a plan: plain data that can be sent to a worker."""
 
     path: str
     size: int
@@ -49,7 +49,7 @@ class LakeFile:
     partition_id: int | None = None
     partition_name: str | None = None
     deletes: tuple[str, ...] = ()
-    """The position delete files that may name rows of it."""
+    """The position delete files that may name its rows."""
 
 
 def read_file(
@@ -63,7 +63,7 @@ def read_file(
     """The file's live rows that pass a checked filter, one batch per row group, in the order of their offsets.
 
     ``columns``: names of the table's columns and of ``__bucket``, ``__offset``, ``__timestamp``, in the order wanted;
-    None: all of the table's. ``dead``: the rows that the delete files name, sorted, where that is known already.
+    None: all of the table's. ``dead``: the rows that the delete files name, sorted, if already known.
     """
     wanted = list(schema.names if columns is None else columns)
     with storage.open_input(file.path) as source:
@@ -87,7 +87,7 @@ def deleted_rows(storage: Storage, file: LakeFile) -> Positions:
 
 
 def rows_by_file(storage: Storage, path: str) -> dict[str, Positions]:
-    """All that a file of position deletes names: by data file the rows, sorted."""
+    """The rows that a position delete file names, by data file, sorted."""
     table = _read_deletes(storage, path)
     rows = table.column(POSITION_ROW).to_numpy()
     found: dict[str, Positions] = {}
@@ -106,14 +106,14 @@ def _numbered(paths: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]
     """Each path as a number, and the path of each number."""
     column = paths.unify_dictionaries()
     names = column.chunk(0).dictionary.to_pylist()
-    if len(set(names)) < len(names):  # as no writer has it; a name must have one number
+    if len(set(names)) < len(names):  # no writer does this; but a path must have one number
         column = pc.dictionary_encode(paths.cast(pa.string())).unify_dictionaries()
         names = column.chunk(0).dictionary.to_pylist()
     return np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks]), names
 
 
 def _distinct(rows: Positions) -> Positions:
-    """Sorted rows, each once. NumPy's own way to this makes a hash table of them, fifty times slower."""
+    """Sorted rows without duplicates. NumPy's ``unique`` builds a hash table, which is fifty times slower."""
     return rows[np.flatnonzero(np.diff(rows, prepend=rows[0] - 1))] if len(rows) else rows
 
 
@@ -132,7 +132,7 @@ def _read_deletes(storage: Storage, path: str) -> pa.Table:
 
 
 def _with_types(table: pa.Table) -> pa.Table:
-    """Paths by their numbers, rows as whole numbers, whatever the writer's types were."""
+    """Paths as numbers, rows as integers, whatever types the writer used."""
     if table.schema.types == _DELETES.types:
         return table
     plain = table.cast(pa.schema([(POSITION_PATH, pa.string()), (POSITION_ROW, pa.int64())]))
@@ -143,12 +143,12 @@ def read_offsets(storage: Storage, path: str) -> Positions:
     """The ``__offset`` of every row of a file, from the column itself; LakeForeignCommit where one has none."""
     found = offsets_or_none(storage, path)
     if len(found) and found.min() <= NO_OFFSET:
-        raise LakeForeignCommit(f"{path} has a row without __offset: somebody else wrote it", uri=path)
+        raise LakeForeignCommit(f"{path} has a row without __offset: another engine wrote it", uri=path)
     return found
 
 
 def offsets_or_none(storage: Storage, path: str) -> Positions:
-    """The same; -1 where a row has none."""
+    """The same; -1 for a row without an offset."""
     with storage.open_input(path) as source:
         parquet = _opened(storage, source, path)
         positions = _columns_by_id(parquet.schema_arrow)
@@ -167,7 +167,7 @@ def offsets_or_none(storage: Storage, path: str) -> Positions:
 
 
 class _FileReader:
-    """One open file and what is wanted of it."""
+    """One open file and what to read of it."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ def _opened(storage: Storage, source: pa.NativeFile, path: str) -> pq.ParquetFil
 
 
 def _columns_by_id(schema: pa.Schema) -> dict[int, tuple[int, list[int]]]:
-    """Field id -> (place in the file, the Parquet columns of it)."""
+    """Field id -> (position in the file, its Parquet columns)."""
     found: dict[int, tuple[int, list[int]]] = {}
     start = 0
     for place, item in enumerate(schema):
@@ -258,7 +258,7 @@ def _leaf_count(kind: pa.DataType) -> int:
 
 
 def _known_leaves(schema: pa.Schema) -> list[ParquetLeaf | None]:
-    """The plain columns with an id, by Parquet column; None in the place of nested ones."""
+    """The plain columns with an id, by Parquet column; None for nested ones."""
     found: list[ParquetLeaf | None] = []
     for item in schema:
         number = id_of(item)

@@ -1,8 +1,8 @@
 """Writes one data file: the rows of one bucket, sorted by offset, as Parquet with Iceberg's field ids.
 
-Light on purpose: it runs in Spark's workers, and needs neither PyIceberg nor a catalog. Rows pass by batch. A file
-exists for readers only once a commit names it, so one that is given up is garbage and nothing worse; names are never
-used twice (they carry round, task and attempt).
+Light on purpose: it runs in Spark's workers, and needs neither PyIceberg nor a catalog. Rows pass by batch. Readers see
+a file only once a commit names it, so an abandoned one is garbage and nothing worse; names are never used twice (they
+carry round, task and attempt).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from strom.model.schema import Schema
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUP_BYTES = 64 << 20
-"""Readers share a file out by row groups: with larger ones the last few keep one core busy while others wait."""
+"""Readers divide a file by row groups: with larger ones, the last few keep one core busy while others wait."""
 Longs = npt.NDArray[np.int64]
 
 
@@ -86,10 +86,10 @@ class FileWriter:
     def write(
         self, batch: pa.RecordBatch, offsets: Longs | int, timestamps: Longs | int | pa.Array | None = None
     ) -> None:
-        """Take rows in the table's schema, behind the ones before.
+        """Append rows in the table's schema.
 
         ``offsets``: of each row, or the first of consecutive ones. ``timestamps``: milliseconds since 1970, of each
-        row or of all, or a column of another lake file; None where they are not known.
+        row or of all, or a column of another lake file; None where they are unknown.
         """
         if not batch.num_rows:
             return
@@ -107,7 +107,7 @@ class FileWriter:
             self._write_row_group()
 
     def finish(self) -> DataFileDescription | None:
-        """Close the file, durable, and describe it. None: there was no row, and there is no file."""
+        """Close the file, make it durable, and describe it. None: there was no row, so there is no file."""
         if not self._rows:
             return None
         self._write_row_group()
@@ -140,16 +140,16 @@ class FileWriter:
         )
 
     def abort(self) -> None:
-        """Give the file up, finished or not; what was written of it is removed."""
+        """Abandon the file, finished or not, and remove what was written."""
         self._waiting.clear()
         if self._file is None:
             return
         for part in (self._parquet, self._file):
-            with suppress(OSError, pa.ArrowException):  # what it still wanted to write does not matter
+            with suppress(OSError, pa.ArrowException):  # what it still had to write does not matter
                 if part is not None:
                     part.close()
         for uri in (self.path, self.path + sidecar.SUFFIX):
-            with suppress(LakeError):  # what stays is swept by maintenance; why it was given up matters more
+            with suppress(LakeError):  # maintenance sweeps what is left; the original error matters more
                 self._storage.delete(uri)
 
     def _numbered(self, rows: int, offsets: Longs | int) -> Longs:
@@ -217,7 +217,7 @@ class FileWriter:
                 self._float_stats.setdefault(leaf, FloatStats()).see(values)
 
     def _open(self, first: pa.Table) -> None:
-        """Begin the file; its first row group tells which columns are worth a dictionary, and compression."""
+        """Begin the file; its first row group decides which columns get a dictionary and compression."""
         self._file = self._storage.open_output(self.path)
         paths = _leaf_paths(self._schema)
         floats = {

@@ -1,8 +1,8 @@
-"""S3, or what speaks its protocol, under a warehouse: opened, asked for one conditional thing, its errors explained.
+"""S3, or a store that speaks its protocol, under a warehouse: settings, credentials, conditional writes, messages.
 
-Keys are those of whoever reads or writes: given as ``secrets``, or found where AWS' own tools look (environment,
-``~/.aws/credentials``, the machine's role). They reach the object store and nobody else: an error's text is made of the
-store's error code and of settings, never of what was sent or answered, because some stores answer with the key's name.
+Credentials are those of the process: given as ``secrets``, or found where AWS' own tools look (environment,
+``~/.aws/credentials``, the machine's role). They are sent to the object store only. Error messages are built from the
+store's error code and from settings, never from what was sent or answered, because some stores answer with the key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SESSION_TOKEN = "s3.session-token"
 SECRETS = (ACCESS_KEY, SECRET_KEY, SESSION_TOKEN)
 
 REGION_ANYWHERE = "us-east-1"
-"""Stores other than AWS have no regions; the signature needs a word."""
+"""Stores other than AWS have no regions, but the signature needs one."""
 
 _ENVIRONMENT = {
     ACCESS_KEY: "AWS_ACCESS_KEY_ID",
@@ -59,16 +59,16 @@ class ObjectStore:
 
     @property
     def region(self) -> str | None:
-        """As set; None: AWS' own tools find out."""
+        """As set; None: AWS' own tools find it."""
         return self._options.get(S3_REGION) or (REGION_ANYWHERE if self.endpoint else None)
 
     @property
     def path_style(self) -> bool:
-        """Whether buckets are named in the path: what other stores than AWS expect."""
+        """Whether the path names the bucket: what stores other than AWS expect."""
         return self._options.get(S3_PATH_STYLE, "true" if self.endpoint else "false").lower() == "true"
 
     def filesystem(self) -> fs.FileSystem:
-        """Arrow's way to its objects. Small objects are one request; errors may come as late as at closing."""
+        """Arrow's file system for its objects. A small object is one request; errors may only appear on close."""
         settings = {
             "access_key": self._secrets.get(ACCESS_KEY),
             "secret_key": self._secrets.get(SECRET_KEY),
@@ -86,7 +86,7 @@ class ObjectStore:
         )
 
     def properties(self) -> dict[str, str]:
-        """The same in PyIceberg's words, keys included: for its file access, never for a table."""
+        """The same as PyIceberg's properties, credentials included: for its file access, never for a table."""
         found = {
             S3_ENDPOINT: self.endpoint,
             S3_REGION: self.region,
@@ -100,9 +100,9 @@ class ObjectStore:
         }
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Put an object unless there is one (``If-None-Match: *``); whether it was put. Of many at once one wins.
+        """Create an object unless it exists (``If-None-Match: *``); whether it was created. Of many at once, one wins.
 
-        An answer that was lost is asked for again, and then the object is there: a caller that must know compares
+        After a lost answer the request is repeated, and then finds its own object: a caller that must know compares
         contents.
         """
         folder, _, name = key.rpartition("/")
@@ -112,7 +112,7 @@ class ObjectStore:
             raise LakeUnavailable(self.explained(problem), bucket=self.bucket) from None
 
     def check_bucket(self, filesystem: fs.FileSystem) -> None:
-        """LakeUnavailable when there is no such bucket: then no file of it is *missing*."""
+        """LakeUnavailable when the bucket does not exist: then it is not the file that is missing."""
         try:
             there = filesystem.get_file_info(self.bucket).type != fs.FileType.NotFound
         except OSError as problem:
@@ -144,7 +144,7 @@ class ObjectStore:
 
     def _no_bucket(self) -> str:
         where = f"at {self.endpoint}" if self.endpoint else "at AWS"
-        return f"there is no bucket {self.bucket!r} {where}: make it, or correct lake.warehouse and lake.s3.endpoint"
+        return f"there is no bucket {self.bucket!r} {where}: create it, or correct lake.warehouse and lake.s3.endpoint"
 
     def _s3(self) -> S3Bucket:
         if self._opened is None:
@@ -154,7 +154,7 @@ class ObjectStore:
         return self._opened
 
     def _keys(self) -> Mapping[str, str]:
-        """Where Arrow looks too: given, in the environment, in AWS' file. None of them: the machine's own role."""
+        """Looks where Arrow looks: given, environment, AWS' file. Empty: the machine's role is used."""
         if self._secrets.get(ACCESS_KEY):
             return self._secrets
         named = {
@@ -181,6 +181,6 @@ def _profile() -> dict[str, str]:
 
 
 def _no_keys(problem: BaseException, text: str) -> bool:
-    """Whether it was looked for keys in vain, or they were refused without a code."""
+    """Whether no credentials were found, or they were refused without a code."""
     denied = type(problem).__name__ in ("PermissionDeniedError", "UnauthenticatedError", "PermissionError")
     return denied or "/latest/api/token" in text or "security-credentials" in text

@@ -1,6 +1,6 @@
-"""How a lake table is divided: by its partition columns, then by ``__bucket``, each as it is.
+"""How a lake table is partitioned: by its partition columns, then by ``__bucket``, each by identity.
 
-A file's values of the partition columns give its partition's name, and the other way round
+A file's values of the partition columns give its partition's name, and vice versa
 (``model/lake_types.check_table`` refuses the types where one name stands for two values).
 """
 
@@ -18,11 +18,11 @@ from strom.model.schema import Schema
 
 
 def partition_value(array: pa.Array, name: str) -> PartitionValue:
-    """The one value of a partition column in rows of a file (as files hold it), as Iceberg keeps it."""
+    """The single value of a partition column in rows of a file, in Iceberg's form."""
     if array.null_count:
         raise LakeCorrupt(f"Partition column {name!r} is NULL in a row", column=name)
     if pa.types.is_nested(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
-        raise LakeUnsupported(f"{array.type} column {name!r} cannot divide a lake table", column=name)
+        raise LakeUnsupported(f"{array.type} column {name!r} cannot partition a lake table", column=name)
     first = array[0]
     value = first.value if pa.types.is_temporal(array.type) else first.as_py()
     assert isinstance(value, bool | int | str | bytes)
@@ -30,7 +30,7 @@ def partition_value(array: pa.Array, name: str) -> PartitionValue:
 
 
 def value_array(value: PartitionValue, kind: pa.DataType) -> pa.Array:
-    """The other way: one value as an array of the type files hold."""
+    """The inverse: one value as an array of the file's type."""
     if pa.types.is_temporal(kind):
         return pa.array([value], pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
     return pa.array([value], kind)

@@ -2,7 +2,7 @@
 
     "STROMOFF" · version u8 · form u8 · 6 bytes 0 · first i64 · last i64 · rows i64 · crc32 of all the rest u32 ·
     plain length u64 · zstd of  form 1: a bit for each offset from first, lowest bit first, in whole words of 64
-                                form 2: the offsets themselves, i64, where so few remain that bits would be larger
+                                form 2: the offsets themselves, i64, where they are so few that bits would be larger
 
 A row is the number of held offsets before it, so a bitmap finds it by counting bits: no column of the file is
 read. A file whose offsets are consecutive needs none: row = offset - first. In files of version 1 the checksum covers
@@ -30,7 +30,7 @@ _VERSION = 2
 _BODY_CHECKED = 1
 _BITS, _LIST = 1, 2
 _SPAN_MAX = 1 << 33
-"""A bitmap of 1 GB: longer spans are kept as a list."""
+"""A bitmap of 1 GB: longer spans are stored as a list."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class HeldOffsets:
     listed: Offsets | None = None
 
     def positions(self, offsets: Offsets) -> Offsets:
-        """The row of each offset, -1 for those that the file does not hold."""
+        """The row of each offset, -1 for those not in the file."""
         found = np.full(len(offsets), -1, np.int64)
         inside = (offsets >= self.first) & (offsets <= self.last)
         wanted = offsets[inside]
@@ -96,7 +96,7 @@ def held_offsets(offsets: Offsets) -> HeldOffsets:
 
 
 def encode(held: HeldOffsets) -> bytes:
-    """The bytes of a sidecar. Consecutive offsets have none."""
+    """The bytes of a sidecar. Consecutive offsets need none."""
     body = held.words if held.words is not None else held.listed
     assert body is not None
     plain = body.tobytes()
@@ -108,7 +108,7 @@ def encode(held: HeldOffsets) -> bytes:
 
 
 def _checked_head(version: int, content: bytes) -> int:
-    """The checksum of the head without itself, where it counts."""
+    """The checksum of the head without itself, where it is included."""
     if version == _BODY_CHECKED:
         return 0
     *facts, _, size = _HEADER.unpack_from(content)
@@ -116,7 +116,7 @@ def _checked_head(version: int, content: bytes) -> int:
 
 
 def decode(content: bytes, uri: str) -> HeldOffsets:
-    """What a sidecar says; LakeCorrupt when its bytes are not what was written."""
+    """Parse a sidecar; LakeCorrupt when its bytes are damaged."""
     if len(content) < _HEADER.size:
         raise LakeCorrupt(f"{uri} is cut short", uri=uri)
     magic, version, form, first, last, rows, crc, size = _HEADER.unpack_from(content)

@@ -1,11 +1,11 @@
-"""Statistics of a data file, from what Parquet computed while writing it: nothing is looked at twice.
+"""Statistics of a data file, taken from what Parquet computed while writing it: no value is read twice.
 
-Bounds are cut to 64 bytes at a character: a lower bound may be shorter than the value, an upper bound is then the next
-text after all that begin so.
+Bounds are cut to 64 bytes at a character: a lower bound may be a prefix of the value, an upper bound is then the next
+text after all that share the prefix.
 
-Of floating-point columns Parquet is told to keep none: its minima and maxima leave NaN out, which is the largest value
-for Strom, DuckDB and Spark, and they skip row groups by them. Those columns are looked at here; one with a NaN has no
-bounds.
+Parquet keeps no statistics of floating-point columns: its minima and maxima leave out NaN, which is the largest value
+for Strom, DuckDB and Spark, so that they would skip row groups wrongly. Those columns are measured here; one with a NaN
+has no bounds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FloatStats:
     high: float | None = None
 
     def see(self, values: pa.ChunkedArray) -> None:
-        """Take more of it in."""
+        """Add more values."""
         self.nulls += values.null_count
         self.nans += pc.sum(pc.is_nan(values)).as_py() or 0
         if self.nans:
@@ -46,7 +46,7 @@ class FloatStats:
             self.high = found["max"] if self.high is None else max(self.high, found["max"])
 
     def bounds(self, kind: pa.DataType) -> tuple[bytes | None, bytes | None]:
-        """In Iceberg's form; -0.0 lies below 0.0 there, and which of them was seen is not told."""
+        """In Iceberg's format, where -0.0 is below 0.0; which of the two was seen is unknown, so both are covered."""
         if self.nans or self.low is None or self.high is None:
             return None, None
         form = _FORMATS[kind.id]
@@ -56,7 +56,7 @@ class FloatStats:
 def column_stats(
     metadata: pq.FileMetaData, leaves: Sequence[ParquetLeaf], floats: Mapping[int, FloatStats]
 ) -> dict[int, ColumnStats]:
-    """The statistics by field id. ``floats``: those of the floating-point columns, of which Parquet has none."""
+    """The statistics by field id. ``floats``: those of floating-point columns, for which Parquet has none."""
     return {
         leaf.field_id: _of_column(metadata, position, leaf, floats.get(leaf.field_id))
         for position, leaf in enumerate(leaves)
@@ -66,11 +66,13 @@ def column_stats(
 def group_stats(
     metadata: pq.FileMetaData, leaves: Sequence[ParquetLeaf | None], group: int
 ) -> dict[int, ColumnStats]:
-    """The same of one row group, for the leaves that are given. NaNs are not counted here: no bounds for floats."""
+    """The same for some leaves of one row group. NaNs are not counted here, so floats have no bounds."""
     return {
         leaf.field_id: _of_column(metadata, position, leaf, None, groups=range(group, group + 1))
         if leaf.type.id in _KNOWN
-        else ColumnStats(0, metadata.row_group(group).num_rows)  # there, and nothing is known of its values
+        else ColumnStats(
+            0, metadata.row_group(group).num_rows
+        )  # the column exists, but nothing is known about its values
         for position, leaf in enumerate(leaves)
         if leaf is not None
     }
@@ -129,14 +131,14 @@ def _greatest(values: list[Any], kind: pa.DataType) -> Any:
 
 
 def _ordered(value: Any, kind: pa.DataType) -> Any:
-    """A raw value of Parquet in a form that compares as the column does."""
+    """A raw Parquet value in a form that compares like the column."""
     if pa.types.is_decimal(kind) and isinstance(value, bytes):
         return int.from_bytes(value, "big", signed=True)
     return value
 
 
 def _single_value(value: Any, kind: pa.DataType, *, upper: bool) -> bytes | None:
-    """Iceberg's form of one value."""
+    """One value in Iceberg's format."""
     if pa.types.is_boolean(kind):
         return b"\x01" if value else b"\x00"
     if pa.types.is_decimal(kind):

@@ -1,9 +1,9 @@
-"""The warehouse's bytes: files on a disk or objects in S3, by URI. Counts what it asks for.
+"""The warehouse's bytes: files on a disk or objects in S3, by URI. Counts its requests.
 
-A file that was written here is durable when it is closed: on a disk it is synced, with its folder, because rows may be
-dropped elsewhere once the lake holds them. ``counters`` tell how often the storage was asked, so that a test can
-prove that a query did not touch it. Credentials are the reader's own: from ``secrets`` or, as AWS has it, from
-the environment; they are in no text that is shown.
+A file written here is durable when it is closed: on a disk it is synced, with its folder, because servers may drop rows
+once the lake holds them. ``counters`` tell how often the storage was used, so that a test can prove that a query did
+not touch it. Credentials are the reader's: from ``secrets`` or, as with AWS' tools, from the environment; no message
+shows them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from strom.runtime import trees
 READ_MAX = 1 << 30
 """The largest file that is read whole."""
 UNFINISHED = ".tmp"
-"""How a folder's name ends in which a file is being written."""
+"""Suffix of a folder in which a file is being written."""
 
 
 @dataclass
 class Counters:
-    """How often the storage was asked since it was opened."""
+    """Requests to the storage since it was opened."""
 
     requests: int = 0
     opened: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class ListedFile(NamedTuple):
 
 
 class Storage:
-    """Access to one warehouse. Pickles as its settings and opens again where it arrives."""
+    """Access to one warehouse. Pickles as its settings; the copy opens its own connections."""
 
     def __init__(self, config: LakeConfig, secrets: Mapping[str, str] | None = None) -> None:
         self._config = config
@@ -67,7 +67,7 @@ class Storage:
 
     @property
     def config(self) -> LakeConfig:
-        """What it was opened with, without secrets."""
+        """The settings it was opened with, without secrets."""
         return self._config
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,7 +77,7 @@ class Storage:
         return f"Storage({self._config.warehouse!r})"
 
     def filesystem(self) -> fs.FileSystem:
-        """Arrow's file system under it; use ``path`` for what it is asked for."""
+        """The underlying Arrow file system; it takes what ``path`` returns."""
         if self._filesystem is None:
             self._filesystem = fs.LocalFileSystem() if self._objects is None else self._objects.filesystem()
         return self._filesystem
@@ -85,7 +85,7 @@ class Storage:
     def path(self, uri: str) -> str:
         """The path of a URI within the file system.
 
-        Every character stands for itself, as in all engines that we know of. Hadoop's write ``file:/a/file``.
+        Every character stands for itself, as in all engines we know. Hadoop writes ``file:/a/file``.
         """
         if (found := local_path(uri)) is not None:
             return found
@@ -94,15 +94,15 @@ class Storage:
         raise LakeUnsupported(f"{uri[:200]!r} is not in a warehouse of files or of S3", uri=uri[:200])
 
     def paths(self, uris: Iterable[str]) -> set[str]:
-        """The paths of files, by which those are compared that engines name in ways of their own."""
+        """The paths of files. Engines write URIs differently, so files are compared by path."""
         found = set()
         for uri in uris:
-            with suppress(LakeUnsupported):  # elsewhere: no file of this storage
+            with suppress(LakeUnsupported):  # elsewhere: not in this storage
                 found.add(self.path(uri))
         return found
 
     def inside(self, folder: str, uri: str) -> bool:
-        """Whether a URI is of a file in a folder, in whatever way it is written."""
+        """Whether a URI names a file in a folder, however it is written."""
         try:
             path = self.path(uri)
         except LakeUnsupported:
@@ -110,13 +110,13 @@ class Storage:
         return posixpath.normpath(path) == path and path.startswith(self.path(folder) + "/")
 
     def open_input(self, uri: str) -> pa.NativeFile:
-        """A file for reading at any place."""
+        """Open a file for reading at any position."""
         self._ask(uri)
         with self.translated(uri):
             return self.filesystem().open_input_file(self.path(uri))
 
     def open_output(self, uri: str) -> pa.NativeFile:
-        """A new file; ``sync`` makes it durable after it was closed."""
+        """Create a file; ``sync`` makes it durable after it was closed."""
         self.counters.requests += 1
         path = self.path(uri)
         with self.translated(uri):
@@ -125,7 +125,7 @@ class Storage:
             return self.filesystem().open_output_stream(path)
 
     def sync(self, uri: str) -> None:
-        """Make a closed file durable. Objects in S3 are already."""
+        """Make a closed file durable. S3 objects already are."""
         if not self._config.local:
             return
         path = self.path(uri)
@@ -138,7 +138,7 @@ class Storage:
                     os.close(handle)
 
     def read(self, uri: str) -> bytes:
-        """A whole file."""
+        """Read a whole file."""
         with self.open_input(uri) as file, self.translated(uri):
             size = file.size()
             if size > READ_MAX:
@@ -148,19 +148,19 @@ class Storage:
             return bytes(file.read(size))
 
     def write(self, uri: str, content: bytes) -> None:
-        """A whole file, durable when this returns."""
-        with self.translated(uri), self.open_output(uri) as file:  # S3 says at closing what went wrong
+        """Write a whole file; durable when this returns."""
+        with self.translated(uri), self.open_output(uri) as file:  # S3 reports errors on close
             file.write(content)
         self.sync(uri)
         self.counters.written += len(content)
 
     def write_new(self, uri: str, content: bytes) -> None:
-        """A whole file under a name that is never used again; LakeCorrupt when it holds something else."""
+        """Write a whole file under a unique name; LakeCorrupt when it exists with other content."""
         if not self.write_if_absent(uri, content) and self.read(uri) != content:
-            raise LakeCorrupt(f"{uri} is there already, and is not what was to be written", uri=uri)
+            raise LakeCorrupt(f"{uri} is there already, with other content", uri=uri)
 
     def write_if_absent(self, uri: str, content: bytes) -> bool:
-        """A whole file unless there is one; whether it was written. However many try at once, one wins."""
+        """Create a whole file unless it exists; whether it was created. Of many at once, one wins."""
         self.counters.requests += 1
         path = self.path(uri)
         if self._objects is not None:
@@ -182,9 +182,9 @@ class Storage:
         return True
 
     def remove_unfinished(self, uri: str, before_ms: int) -> int:
-        """Remove what a killed ``write_if_absent`` left in a folder, once it is that old; how many it were."""
+        """Remove what a killed ``write_if_absent`` left in a folder, if it is old enough; the number of leftovers."""
         if self._objects is not None:
-            return 0  # an object is there whole, or it is not there
+            return 0  # an object exists whole or not at all
         removed = 0
         with self.translated(uri):
             try:
@@ -205,7 +205,7 @@ class Storage:
         return removed
 
     def exists(self, uri: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         self.counters.requests += 1
         with self.translated(uri):
             return bool(self.filesystem().get_file_info(self.path(uri)).is_file)
@@ -232,7 +232,7 @@ class Storage:
                 yield ListedFile(uri, int(item.size or 0), modified)
 
     def folders(self, uri: str) -> tuple[str, ...]:
-        """The names of the folders right below a URI; none when it is not there."""
+        """The names of the folders right below a URI; empty when it does not exist."""
         self.counters.requests += 1
         selector = fs.FileSelector(self.path(uri), allow_not_found=True, recursive=False)
         with self.translated(uri):
@@ -249,23 +249,23 @@ class Storage:
                 return
 
     def properties(self) -> dict[str, str]:
-        """The same settings in PyIceberg's words, with the keys."""
+        """The settings as PyIceberg's properties, with credentials."""
         return {} if self._objects is None else self._objects.properties()
 
     def check(self) -> None:
-        """LakeUnavailable when a missing file means that the whole warehouse is: a bucket that is not there."""
+        """LakeUnavailable when a file is missing because the whole bucket is."""
         if self._objects is not None:
             self._objects.check_bucket(self.filesystem())
 
     def told(self, problem: BaseException) -> str:
-        """An error of the storage, in one line that says what to change, without keys."""
+        """A storage error in one line that says what to change, without credentials."""
         if self._objects is not None:
             return self._objects.explained(problem)
         lines = str(problem).splitlines()
         return f"{type(problem).__name__}: {lines[0][:300] if lines else ''}"
 
     def failed(self, problem: BaseException) -> bool:
-        """Whether an error is the object store's, and no fault of what was read."""
+        """Whether an error is the object store's, not damage of what was read."""
         theirs = isinstance(problem, PermissionError) or "AWS Error" in str(problem)
         return self._objects is not None and theirs
 
@@ -277,7 +277,7 @@ class Storage:
 
     @contextmanager
     def translated(self, uri: str) -> Iterator[None]:
-        """Storage errors as ours: a missing file is corruption of the table that names it, the rest may pass."""
+        """Translate storage errors: a missing file is corruption of the table that names it, anything else may pass."""
         try:
             yield
         except FileNotFoundError as problem:

@@ -1,8 +1,7 @@
-"""The ancestors of a snapshot, also of those that expiry took from the metadata.
+"""The ancestors of a snapshot, including those that expiry removed from the metadata.
 
 Earlier versions of the metadata are files too, and the newest fifty are in the table's log: no engine's expiry or
-removal of orphans touches them. They still have the snapshots of their time, who their parents were, what kind of
-commit they were and what they said.
+orphan removal touches them. They still have the snapshots of their time with parent, operation and summary.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 
 class Ancestor(NamedTuple):
-    """A snapshot; ``kept``: the metadata still has it, so its files are there."""
+    """A snapshot; ``kept``: the metadata still has it, so its files exist."""
 
     snapshot: Snapshot
     kept: bool
 
 
 class Ancestry:
-    """Looks up parents; earlier metadata is read once, and only when the present one does not say."""
+    """Looks up parents; earlier metadata is read once, and only when the current metadata lacks one."""
 
     def __init__(self, table: LakeTable) -> None:
         self._table = table
@@ -38,13 +37,13 @@ class Ancestry:
         self._unread: Iterator[TableMetadata] = _earlier(table)
 
     def parent(self, snapshot: Snapshot) -> Ancestor | None:
-        """What a snapshot was committed on; None when there was nothing, or nobody knows any more."""
+        """The parent of a snapshot; None when it had none, or it can no longer be found."""
         if snapshot.parent_snapshot_id is not None:
             found = self._table.metadata.snapshot_by_id(snapshot.parent_snapshot_id)
             if found is not None:
                 return Ancestor(found, True)
         for metadata in self._versions():
-            # Asked of the snapshot as it was then: some expiries forget the name of a parent, too.
+            # Read from the snapshot as it was then: some expiries drop the parent's id, too.
             then = metadata.snapshot_by_id(snapshot.snapshot_id)
             if then is None or then.parent_snapshot_id is None:
                 continue

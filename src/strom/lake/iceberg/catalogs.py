@@ -1,7 +1,7 @@
 """The catalog that names the lake's tables: an SQLite file, or Iceberg's REST protocol.
 
-A thin wrapper: PyIceberg does the talking, its errors become ours. That a catalog does not answer is LakeUnavailable,
-and no fault of any table.
+A thin wrapper around PyIceberg that translates its errors. A catalog that does not answer is LakeUnavailable, not an
+error of a table.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ Identifier = tuple[str, str]
 
 
 class LocalRequirement(ValidatableTableRequirement):
-    """A requirement that Iceberg's protocol has no word for. A catalog in SQLite checks it in the commit itself; of
-    one behind REST the table is looked at right before."""
+    """A requirement that Iceberg's protocol does not have. An SQLite catalog checks it within the commit; with a REST
+    catalog it is checked right before."""
 
 
 class LakeCatalog:
@@ -66,7 +66,7 @@ class LakeCatalog:
         self.storage = storage
         self.manifests = ManifestCache()
         self.asked = 0
-        """How often the catalog was asked."""
+        """Requests to the catalog."""
 
     def load(self, identifier: Identifier) -> Table | None:
         """The table as it is now, or None."""
@@ -84,12 +84,12 @@ class LakeCatalog:
                 ) from problem
 
     def create(self, identifier: Identifier, location: str, properties: Mapping[str, str]) -> Table | None:
-        """A new table without columns; None when somebody else was first."""
+        """Create a table without columns; None when another process was first."""
         self.check_owner()
         self.asked += 1
         with self._translated():
             self._make_namespace(identifier[0])
-            if self.storage.config.local:  # PyIceberg would make it for everybody to read
+            if self.storage.config.local:  # PyIceberg would make it world-readable
                 trees.make_folders(f"{self.storage.path(location)}/metadata")
             try:
                 return self._catalog.create_table(
@@ -103,7 +103,7 @@ class LakeCatalog:
                 return None
 
     def rename(self, identifier: Identifier, to: Identifier) -> bool:
-        """Give a table another name; False when it is gone or the name is taken."""
+        """Rename a table; False when it is gone or the name is taken."""
         self.check_owner()
         self.asked += 1
         with self._translated():
@@ -114,7 +114,7 @@ class LakeCatalog:
             return True
 
     def drop(self, identifier: Identifier) -> bool:
-        """Forget a table, not its files; False when there is none."""
+        """Remove a table from the catalog, not its files; False when it does not exist."""
         self.check_owner()
         self.asked += 1
         with self._translated():
@@ -125,7 +125,7 @@ class LakeCatalog:
             return True
 
     def check_owner(self) -> None:
-        """LakeOfAnotherCluster unless the warehouse is ours to write to. Before every write, whoever makes it."""
+        """LakeOfAnotherCluster unless we own the warehouse. Called before every write."""
         check_warehouse(self.storage)
 
     def databases(self) -> list[str]:
@@ -146,9 +146,9 @@ class LakeCatalog:
     def commit(
         self, table: Table, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]
     ) -> None:
-        """Change a table once, without trying again; ``table`` is then the new state.
+        """Change a table once, without retries; ``table`` is then the new state.
 
-        LakeConflict: it was not changed. LakeCommitUnknown: nobody knows.
+        LakeConflict: it was not changed. LakeCommitUnknown: it is unknown whether it was.
         """
         self.asked += 1
         local = [one for one in requirements if isinstance(one, LocalRequirement)]
@@ -171,24 +171,24 @@ class LakeCatalog:
             OSError,
         ) as problem:
             raise LakeCommitUnknown(
-                f"Whether a commit of {'.'.join(table.name())} landed is not known: {self._told(problem)}"
+                f"It is unknown whether a commit of {'.'.join(table.name())} landed: {self._told(problem)}"
             ) from problem
         before = table.metadata
         table.metadata, table.metadata_location = made.metadata, made.metadata_location
         self._prune(before, made.metadata)
         if isinstance(self._catalog, SqlCatalog):
-            # The catalog's row is durable; what it points to must be too before anybody relies on it.
+            # The catalog's row is durable; what it points to must be, too.
             self.storage.sync(table.metadata_location)
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close connections."""
         if isinstance(self._catalog, SqlCatalog):
             self._catalog.engine.dispose()
         else:
             self._catalog.close()
 
     def _make_namespace(self, name: str) -> None:
-        """Of those who make it at once, all but one may be told anything: what counts is that it is there."""
+        """Create it. Of many at once, all but one may get any error: what counts is that it exists afterwards."""
         try:
             self._catalog.create_namespace((name,))
         except NamespaceAlreadyExistsError:
@@ -198,7 +198,7 @@ class LakeCatalog:
                 raise
 
     def _prune(self, before: TableMetadata, after: TableMetadata) -> None:
-        """Remove the metadata files that the table no longer lists. One that is left over is an orphan, no harm."""
+        """Remove metadata files that the table no longer lists. A leftover is a harmless orphan."""
         listed = self.storage.paths(entry.metadata_file for entry in after.metadata_log)
         folder = f"{before.location.rstrip('/')}/metadata"
         for entry in before.metadata_log:
@@ -225,7 +225,7 @@ def open_catalog(
 ) -> LakeCatalog:
     """Open the catalog of a warehouse. ``secrets``: this reader's credentials (``object_store.SECRETS``, ``token``).
 
-    ``settled`` False: also one that was copied and names the files of another, for who is about to mend that.
+    ``settled`` False: also a copied one that still names the original's files, for a caller that repairs it.
     """
     if config.local and (ends := [one for one in ENDS_PATH if one in config.warehouse]):
         raise LakeUnsupported(
@@ -234,7 +234,7 @@ def open_catalog(
             uri=config.warehouse,
         )
     if settled and config.local:
-        check_settled(Storage(config))  # not counted: it is no part of what is read
+        check_settled(Storage(config))  # not counted: it reads nothing of the lake
     storage = Storage(config, secrets)
     properties = {"warehouse": config.warehouse, **storage.properties()}
     try:
@@ -250,15 +250,15 @@ def open_catalog(
 
 
 def _sqlite_uri(path: str) -> str:
-    """A file as SQLAlchemy calls it, whatever its name."""
+    """The SQLAlchemy URL of a file, whatever its name."""
     uri = URL.create("sqlite", database=path, query={"timeout": str(_SQLITE_TIMEOUT_SECONDS)})
     return uri.render_as_string()
 
 
 def _sqlite(uri: str, properties: Mapping[str, str]) -> SqlCatalog:
-    """An SQLite catalog. Of those who make its tables at once all but one find a table made: they look again.
+    """Open an SQLite catalog. When many create its tables at once, all but one find a table that exists, and try again.
 
-    There are two tables, and so two such moments; a third look finds both.
+    There are two tables, so this can happen twice; the third attempt finds both.
     """
     for _ in range(2):
         try:
@@ -269,5 +269,5 @@ def _sqlite(uri: str, properties: Mapping[str, str]) -> SqlCatalog:
 
 
 def _told(problem: Exception) -> str:
-    """An error's first line: statements and addresses with parameters stay out of texts."""
+    """An error's first line: statements and addresses with parameters stay out of messages."""
     return f"{type(problem).__name__}: {str(problem).splitlines()[0][:300] if str(problem) else ''}"

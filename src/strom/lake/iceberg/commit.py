@@ -1,8 +1,8 @@
-"""The commit of a tiering round: new files, deletes of what died, how far each bucket is held now. All in one.
+"""The commit of a tiering round: new files, deletes of dead rows, and how far each bucket is held now, in one snapshot.
 
-What is committed is checked against the truth it was planned from, because a wrong commit duplicates or loses rows for
-ever: a bucket never goes back, new files lie between its old and its new end and do not overlap, every dead offset is
-in exactly one file.
+It is checked against the head that was planned from, because a wrong commit duplicates or loses rows for ever: a bucket
+never goes back, new files lie between its old and its new end and do not overlap, every dead offset is in exactly one
+file.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def commit_round(
     partitions: Mapping[int, str] | None = None,
     clock: Clock | None = None,
 ) -> LakeHead:
-    """Commit a round that was planned from ``base``; the new truth.
+    """Commit a round that was planned from ``base``; returns the new head.
 
     ``offsets``: the new ends of the round's buckets (others stay). ``dead``: offsets below the old end that died since.
-    LakeConflict: another commit was first, nothing happened. LakeCommitUnknown: read the truth; if its round is
+    LakeConflict: another commit was first, nothing happened. LakeCommitUnknown: read the head; if its round is
     ``round_id``, it landed.
     """
     held = _advanced(base, round_id, offsets, partitions or {})
@@ -72,9 +72,9 @@ def commit_round(
 
 
 def adopt(table: LakeTable, base: LakeHead, *, clock: Clock | None = None) -> LakeHead:
-    """Say again what is held, on top of another engine's rewrite: whoever comes next need not compare rows.
+    """State what is held on top of another engine's rewrite, so that later readers need not compare rows.
 
-    One commit of its own that changes no file; ``base`` again when its snapshot is ours. Errors as of ``commit_round``.
+    A separate commit that changes no file; returns ``base`` when its snapshot is ours. Errors as in ``commit_round``.
     """
     if not base.foreign:
         return base
@@ -85,9 +85,9 @@ def adopt(table: LakeTable, base: LakeHead, *, clock: Clock | None = None) -> La
 def drop_partitions(
     table: LakeTable, base: LakeHead, names: Collection[str], *, round_id: str, clock: Clock | None = None
 ) -> LakeHead:
-    """Take partitions that were dropped out of the lake, rows and offsets: one of that name then begins anew.
+    """Remove dropped partitions from the lake, rows and offsets: a new one of that name starts from nothing.
 
-    One commit of its own; ``base`` again when the lake holds nothing of them. Errors as of ``commit_round``.
+    A separate commit; returns ``base`` when the lake holds nothing of them. Errors as in ``commit_round``.
     """
     gone = {number for number, name in base.partitions.items() if name in names}
     found = held_files(table, base.snapshot_id) if base.snapshot_id is not None else None
@@ -117,13 +117,13 @@ def _advanced(
     known = offsets_by_place(base.held)
     for key, tiered in offsets.items():
         if key.partition_id is not None and key.partition_id not in names:
-            raise LakeCorrupt(f"A round names partition {key.partition_id} and not what it is called")
+            raise LakeCorrupt(f"A round has no name for partition {key.partition_id}")
         name = None if key.partition_id is None else names[key.partition_id]
         before = known.get((name, key.bucket), Tiered(0, -1))
         if tiered.offset < before.offset:
             raise LakeAhead(
                 f"Bucket {key.bucket} is held up to {before.offset} in the lake, and a round would set it back to "
-                f"{tiered.offset}: its log was lost or its partition was created again",
+                f"{tiered.offset}: its log was lost or its partition was recreated",
                 bucket=key.bucket,
                 partition=name,
             )
@@ -133,9 +133,9 @@ def _advanced(
 
 
 def _one_id_per_name(held: LakeOffsets, newest: set[LakeKey]) -> LakeOffsets:
-    """A partition that was created again took its name's offsets over: the old id is forgotten.
+    """A recreated partition takes over the offsets of its name: the old id is dropped.
 
-    Ids only rise. A bucket of which the new one has no rows yet is held as far as that of the old one.
+    Ids only rise. A bucket without rows in the new partition is held as far as the old one's.
     """
     taken: dict[str | None, int] = {}
     for key in newest:
@@ -155,7 +155,7 @@ def _one_id_per_name(held: LakeOffsets, newest: set[LakeKey]) -> LakeOffsets:
 def _starts(
     before: LakeOffsets, after: LakeOffsets, added: Sequence[DataFileDescription]
 ) -> dict[LakeKey, int]:
-    """Where the rows of each bucket of a log begin: for good with the first round that brought it."""
+    """Where the rows of each log bucket begin: fixed by the first round that brought it."""
     known = offsets_by_place(before)
     starts: dict[Place, int] = {}
     for key, start in before.starts.items():
@@ -174,7 +174,7 @@ def _starts(
 
 
 def known_live(table: LakeTable, base: LakeHead) -> Mapping[Place, OffsetPrint]:
-    """The prints of what is live in a snapshot: by its summary, or by the files where an earlier version wrote it."""
+    """The prints of what is live in a snapshot: from its summary, or from the files if an earlier version wrote it."""
     if base.held.live is not None or base.snapshot_id is None:
         return base.held.live or {}
     return live_prints(table.storage, held_files(table, base.snapshot_id))
@@ -187,7 +187,7 @@ def _live(
     added: Sequence[DataFileDescription],
     dead: Mapping[LakeKey, Offsets],
 ) -> dict[Place, OffsetPrint]:
-    """The prints after the round: with what it adds, without what died."""
+    """The prints after the round: plus what it adds, minus what died."""
     found = dict(known_live(table, base))
     for file in added:
         place = file.partition_name, file.bucket
@@ -208,7 +208,7 @@ def _print(table: LakeTable, file: DataFileDescription) -> OffsetPrint:
 
 
 def _check_files(before: LakeOffsets, after: LakeOffsets, added: Sequence[DataFileDescription]) -> None:
-    """Refuse files that lie outside of what the round adds to their bucket, or over one another."""
+    """Reject files outside the range that the round adds to their bucket, and files that overlap."""
     starts, ends = offsets_by_place(before), offsets_by_place(after)
     ranges: dict[Place, list[tuple[int, int]]] = defaultdict(list)
     for file in added:

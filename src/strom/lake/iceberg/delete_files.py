@@ -1,11 +1,11 @@
-"""Dead offsets become position deletes: which file holds the offset, and in which row.
+"""Turns dead offsets into position deletes: which file holds the offset, and in which row.
 
-The bounds of ``__offset`` in the manifests find the file, its sidecar the row: no key is read, and no column of a file
-of ours. An offset that is in no file, or in two, means that the lake is not what was written: LakeCorrupt, and nothing
-is committed.
+The bounds of ``__offset`` in the manifests find the file, its sidecar the row: no key is read, nor any column of
+Strom's files. An offset that is in no file, or in two, means that the lake is not what was written: LakeCorrupt, and
+nothing is committed.
 
-A file of deletes names rows of one data file only, as far as there are not too many: some readers (polars is one) read
-such files by themselves and leave all others to slower hands, and nobody reads deletes of files that he does not read.
+A delete file names rows of one data file only, unless there would be too many: some readers (polars, for one) have a
+fast path for such files, and a reader needs only the deletes of the files it reads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from strom.model.lake.lake import Place
 Offsets = npt.NDArray[np.int64]
 
 APART_MAX = 64
-"""Rows of more data files than this share one file of deletes: a round must not write hundreds of tiny files."""
+"""Rows of more data files than this share one delete file: a round must not write hundreds of tiny files."""
 
 _SCHEMA = pa.schema(
     [
@@ -44,7 +44,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class DeadRows:
-    """The rows of one bucket's files that died: (path, rows), by path, each sorted."""
+    """The dead rows of one bucket's files: (path, rows), by path, each sorted."""
 
     partition: Record
     rows: tuple[tuple[str, Offsets], ...]
@@ -54,7 +54,7 @@ class DeadRows:
         return sum(len(rows) for _, rows in self.rows)
 
     def apart(self) -> list[DeadRows]:
-        """The rows of every data file by themselves; all together where there are too many."""
+        """The rows of each data file separately; all together where there are too many files."""
         if len(self.rows) > APART_MAX:
             return [self]
         return [DeadRows(self.partition, (one,)) for one in self.rows]
@@ -62,7 +62,7 @@ class DeadRows:
 
 @dataclass(frozen=True)
 class DeleteFileDescription:
-    """A file of position deletes that was written and not yet committed."""
+    """A position delete file that was written and not yet committed."""
 
     path: str
     size: int
@@ -75,7 +75,7 @@ class DeleteFileDescription:
 
 
 def dead_rows(storage: Storage, files: Iterable[HeldFile], dead: Mapping[Place, Offsets]) -> list[DeadRows]:
-    """Where the dead offsets of each bucket lie."""
+    """Find the rows of the dead offsets of each bucket."""
     by_place: dict[Place, list[HeldFile]] = defaultdict(list)
     for file in files:
         by_place[file.place].append(file)
@@ -110,7 +110,7 @@ def offsets_in(storage: Storage, file: HeldFile) -> Offsets:
 
 
 def write_deletes(storage: Storage, uri: str, dead: DeadRows) -> DeleteFileDescription:
-    """One file of position deletes, sorted by path and row, durable."""
+    """Write one position delete file, sorted by path and row, durable."""
     names = pa.array([path for path, _ in dead.rows], pa.string())
     codes = np.repeat(np.arange(len(dead.rows), dtype=np.int32), [len(rows) for _, rows in dead.rows])
     rows = np.concatenate([rows for _, rows in dead.rows])
@@ -164,7 +164,7 @@ def _ours(file: HeldFile) -> bool:
 
 
 def _positions_by_column(held: Offsets, offsets: Offsets) -> Offsets:
-    """Rows by the column itself, in whatever order it is."""
+    """Rows found in the column itself, whatever its order."""
     order = np.argsort(held, kind="stable")
     in_order = held[order]
     at = np.searchsorted(in_order, offsets)

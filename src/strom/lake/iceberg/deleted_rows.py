@@ -1,7 +1,7 @@
-"""What a bucket's files of position deletes say: which rows of which data files are dead.
+"""The rows that a bucket's position delete files name, by data file.
 
-Each file of deletes is read once for all data files that are asked about. How many rows it names is remembered by path,
-because such a file never changes.
+Each delete file is read once for all data files in question. The number of rows it names is remembered by path, because
+such a file never changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Positions = npt.NDArray[np.int64]
 
 
 def rows_deleted(storage: Storage, held: HeldFiles, files: Sequence[HeldFile]) -> dict[str, Positions]:
-    """By path the dead rows of some data files, sorted; those without any are left out."""
+    """The dead rows of data files, by path, sorted; files without any are left out."""
     wanted = {file.path for file in files}
     return union(
         {path: rows for path, rows in rows_by_file(storage, item.path).items() if path in wanted}
@@ -30,7 +30,7 @@ def rows_deleted(storage: Storage, held: HeldFiles, files: Sequence[HeldFile]) -
 
 
 def naming(held: HeldFiles, files: Collection[HeldFile]) -> list[HeldDeletes]:
-    """The files of deletes that may name rows of data files."""
+    """The delete files that may name rows of these data files."""
     by_place: dict[Place, list[HeldFile]] = defaultdict(list)
     for file in files:
         by_place[file.place].append(file)
@@ -43,7 +43,7 @@ def naming(held: HeldFiles, files: Collection[HeldFile]) -> list[HeldDeletes]:
 
 
 def union(parts: Iterable[Mapping[str, Positions]]) -> dict[str, Positions]:
-    """Rows by path, of several files of deletes."""
+    """Rows by path, of several delete files."""
     found: dict[str, list[Positions]] = defaultdict(list)
     for part in parts:
         for path, rows in part.items():
@@ -52,13 +52,13 @@ def union(parts: Iterable[Mapping[str, Positions]]) -> dict[str, Positions]:
 
 
 class DeadCounts:
-    """How many rows of each data file are dead; remembers what the files of deletes said."""
+    """Counts the dead rows of each data file; remembers what delete files named."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, int]] = {}
 
     def of(self, storage: Storage, held: HeldFiles) -> Mapping[str, int]:
-        """By path of a data file."""
+        """The counts by path of the data file."""
         now = {item.path for item in held.deletes}
         self._known = {path: counts for path, counts in self._known.items() if path in now}
         found: dict[str, int] = defaultdict(int)

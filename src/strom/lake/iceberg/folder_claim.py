@@ -1,12 +1,12 @@
-"""The claim of a lake table on its folder: a file that is written once, by a conditional write, and never changed.
+"""The claim of a lake table on its folder: a file that is created once, by a conditional write, and never changed.
 
-Folders are named after the table, and two clusters that were given one warehouse but have catalogs of their own would
-call theirs alike. Each would then take the other's files for leftovers, and remove them. So a lake table that has no
-snapshot yet claims its folder; of two, however close together, one has it, and the other is told.
+Folders are named after the table. Two clusters that share a warehouse but not a catalog would use the same names, and
+each would take the other's files for leftovers and remove them. So a lake table that has no snapshot yet claims its
+folder; of two at once, one gets it and the other gets an error.
 
-Before a lake table that is removed for good leaves its catalog, its folder is marked as given up: a removal that is
-interrupted then can be finished, though nothing but the mark tells whose the folder was. The mark names the metadata
-that was there: where there is other, the removal failed, and the table lives on.
+Before a lake table is removed from its catalog for good, its folder is marked as given up: an interrupted removal can
+then be finished, although only the mark shows whose the folder was. The mark names the metadata files that existed: if
+there are others, the removal failed, and the table lives on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _METADATA = "metadata"
 
 
 class GivenUp(NamedTuple):
-    """What a mark says."""
+    """The content of a mark."""
 
     uuid: str
     metadata: frozenset[str]
@@ -35,7 +35,7 @@ class GivenUp(NamedTuple):
 
 
 def claim(storage: Storage, location: str, uuid: str) -> None:
-    """Take the folder for the Iceberg table with this id; LakeOfAnotherTable when another has it."""
+    """Claim the folder for the Iceberg table with this id; LakeOfAnotherTable when another has it."""
     uri = f"{location}/{NAME}"
     if storage.write_if_absent(uri, canonical({_UUID: uuid}).encode()):
         return
@@ -60,7 +60,7 @@ def give_up(storage: Storage, location: str, uuid: str, metadata: Collection[str
 
 
 def given_up(storage: Storage, location: str) -> GivenUp | None:
-    """Which Iceberg table gave a folder up; None when none did, or when nobody can tell."""
+    """The Iceberg table that gave a folder up; None when none did, or the mark is unreadable."""
     uri = f"{location}/{GIVEN_UP}"
     if not storage.exists(uri):
         return None
@@ -77,4 +77,4 @@ def _named_in(storage: Storage, uri: str) -> str | None:
     try:
         return Document.parse(storage.read(uri), uri, LakeCorrupt).text(_UUID)
     except LakeCorrupt:
-        return ""  # of somebody, and nobody knows of whom
+        return ""  # claimed, but by an unknown table

@@ -1,7 +1,7 @@
-"""Whose a lake table's folder is: told by what lies in it, and never by its name.
+"""Who owns a lake table's folder: decided by its content, never by its name.
 
-Two clusters may share a warehouse, each with a catalog of its own, and their ids are alike. A folder is a table's when
-the claim in it (``folder_claim.py``) names that Iceberg table; without a claim, when its newest metadata does.
+Two clusters with separate catalogs may share a warehouse, and use the same ids. A folder belongs to a table when the
+claim in it (``folder_claim.py``) names that Iceberg table; without a claim, when its newest metadata does.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _METADATA = re.compile(r"(\d{1,10})-[0-9a-f-]{36}\.metadata\.json")
 
 @dataclass(frozen=True)
 class FolderOwner:
-    """What a folder says of itself."""
+    """What the content of a folder says about its owner."""
 
     claimed: str | None
     """The id of the Iceberg table that claimed it."""
     given_up: GivenUp | None
-    """The one that was to be removed with it."""
+    """The Iceberg table that gave it up."""
     uuid: str | None
-    """The one that its newest readable metadata is of."""
+    """The Iceberg table of its newest readable metadata."""
     metadata: frozenset[str] = frozenset()
     """The names of its metadata files."""
     table_id: str | None = None
     created: str | None = None
-    """The table of that one, in the words of its properties."""
+    """Strom's table id in that metadata's properties, as text."""
 
     def is_of(self, uuid: str) -> bool:
         """Whether it is the folder of this Iceberg table."""
@@ -47,7 +47,7 @@ class FolderOwner:
         return mark is not None and self.claimed in (None, mark.uuid) and self.metadata <= mark.metadata
 
     def is_of_table(self, table_id: int, created_ms: int | None) -> bool:
-        """Whether it is the folder of this table of ours, going by its metadata alone."""
+        """Whether it belongs to this Strom table, by its metadata alone."""
         same = self.table_id == str(table_id) and created_ms is not None and self.created == str(created_ms)
         return same and self.claimed in (None, self.uuid)
 
@@ -75,7 +75,7 @@ def metadata_files(storage: Storage, location: str) -> dict[str, str]:
 
 
 def _newest(storage: Storage, files: Mapping[str, str]) -> dict[str, Any]:
-    """The newest metadata that can be read; empty when there is none."""
+    """The newest readable metadata; empty when there is none."""
     found = [(int(name.partition("-")[0]), uri) for name, uri in files.items()]
     for _, uri in sorted(found, reverse=True):
         try:

@@ -1,7 +1,7 @@
 """The files of one snapshot: data files by bucket, and the position deletes that may name their rows.
 
-Read from manifests, which are kept by path; nothing of a data file itself is opened. A file is known by its values
-of the partition columns and its bucket; its offsets by their bounds, which every file of ours has exactly.
+Read from manifests, which are cached by path; no data file is opened. A file's partition values and bucket say where it
+belongs; the bounds of ``__offset``, exact in all of Strom's files, say which offsets it holds.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class HeldFile:
 
     @property
     def consecutive(self) -> bool:
-        """Whether it holds every offset between its first and its last, if they are in order."""
+        """Whether it holds every offset from its first to its last, provided they are in order."""
         return self.rows == self.last_offset - self.first_offset + 1
 
     @cached_property
@@ -73,7 +73,7 @@ class HeldFile:
 
 @dataclass(frozen=True)
 class HeldDeletes:
-    """One file of position deletes. ``lower``/``upper``: between which paths the files it names lie, where known."""
+    """One position delete file. ``lower``/``upper``: bounds of the paths it names, where known."""
 
     entry: ManifestEntry
     partition_name: str | None
@@ -95,7 +95,7 @@ class HeldDeletes:
 
     @property
     def only(self) -> str | None:
-        """The one data file that it names; None when there may be several."""
+        """The only data file that it names; None when there may be several."""
         return self.lower if self.lower == self.upper else None
 
     def may_name(self, file: HeldFile) -> bool:
@@ -125,11 +125,11 @@ class HeldFiles:
 
     @property
     def deletes_by_place(self) -> Mapping[Place, Sequence[HeldDeletes]]:
-        """The files of deletes of every bucket that has any."""
+        """The delete files of every bucket that has any."""
         return self._by_place
 
     def planned(self, file: HeldFile) -> LakeFile:
-        """A data file as a reader is given it."""
+        """A data file in the form that readers get."""
         return LakeFile(
             file.path,
             file.size,
@@ -153,15 +153,15 @@ class HeldFiles:
 
 
 def held_files(table: LakeTable, snapshot_id: int | None = None) -> HeldFiles:
-    """The files of a snapshot of a lake table, of the newest when none is named."""
+    """The files of a snapshot of a lake table, by default the newest."""
     snapshot = table.snapshot(snapshot_id)
     return HeldFiles((), ()) if snapshot is None else files_of(table, snapshot)
 
 
 def files_of(table: LakeTable, snapshot: Snapshot, strays: list[str] | None = None) -> HeldFiles:
-    """The files of a snapshot; LakeForeignCommit when there are some that can be of no bucket.
+    """The files of a snapshot; LakeForeignCommit when some belong to no bucket.
 
-    With ``strays`` the paths of those are put there instead.
+    With ``strays``, the paths of those are collected there instead.
     """
     names: dict[tuple[object, ...], str | None] = {}
     data: list[HeldFile] = []
@@ -207,7 +207,7 @@ def entries_of(table: LakeTable, manifest: ManifestFile) -> list[ManifestEntry]:
 
 
 def column_stats(file: DataFile) -> dict[int, ColumnStats]:
-    """A file's statistics in our form."""
+    """A file's statistics as ``ColumnStats``."""
     sizes, values = file.column_sizes or {}, file.value_counts or {}
     nulls, nans = file.null_value_counts or {}, file.nan_value_counts or {}
     lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
@@ -231,7 +231,7 @@ def paths(files: Iterable[HeldFile | HeldDeletes]) -> set[str]:
 
 @contextmanager
 def _readable(table: LakeTable, path: str) -> Iterator[None]:
-    """What is missing or damaged is corruption of its table; a storage that does not answer is no fault of it."""
+    """Translate errors: a missing or damaged file is corruption of its table; a storage that does not answer is not."""
     try:
         yield
     except (FileNotFoundError, ValueError, EOFError) as problem:

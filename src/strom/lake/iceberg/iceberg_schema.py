@@ -1,4 +1,4 @@
-"""A table's columns and its division in Iceberg's words."""
+"""A table's columns and partitioning as Iceberg's schema and partition spec."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from strom.model.lake.lake_types import BUCKET
 from strom.model.schema import Schema
 
 SPEC_ID = 1
-"""0 is the undivided spec with which every lake table is made, before it has a column; no file has it."""
+"""0 is the unpartitioned spec that every lake table is created with, before it has columns; no file uses it."""
 
 
 def iceberg_schema(schema: Schema, schema_id: int) -> IcebergSchema:
-    """The columns with their ids, and the primary key where Iceberg can say it (it refuses floating point)."""
+    """The columns with their ids, and the primary key where Iceberg allows it (it rejects floating point)."""
     plain = pyarrow_to_schema(lake_schema(schema))
     key = [field_id(schema.column(name).id) for name in schema.primary_key]
     if any(isinstance(plain.find_type(number), FloatType | DoubleType) for number in key):
@@ -29,7 +29,7 @@ def iceberg_schema(schema: Schema, schema_id: int) -> IcebergSchema:
 
 
 def partition_spec(schema: Schema, partition_keys: Sequence[str]) -> PartitionSpec:
-    """Each partition column as it is, then the bucket."""
+    """Each partition column by identity, then the bucket."""
     sources = [(field_id(schema.column(name).id), name) for name in partition_keys] + [(BUCKET_ID, BUCKET)]
     fields = [
         PartitionField(

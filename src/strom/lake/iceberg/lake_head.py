@@ -1,14 +1,14 @@
-"""How far the lake holds a table, read from the lake itself: the nearest ancestor snapshot that says so.
+"""How far the lake holds a table, read from the lake itself: from the nearest ancestor snapshot that states it.
 
-    head is ours                its summary is the truth, also after somebody rolled the table back to it
-    foreign ``replace``         understood from the data: if every bucket has the same live offsets as before, the
-                                ancestor's summary holds for it too
-    any other foreign commit    LakeForeignCommit: somebody changed rows behind Strom's back; the table is quarantined
+    head is ours                its summary counts, also after the table was rolled back to it
+    foreign ``replace``         checked against the data: if every bucket has the same live offsets as before, the
+                                ancestor's summary holds for it, too
+    any other foreign commit    LakeForeignCommit: another engine changed rows; the table is quarantined
 
-Others may expire snapshots, ours among them. An ancestor that is gone is looked for in earlier versions of the metadata
-(``ancestry.py``); where they are gone too, in the table's own property (``summary.py``). Its files may be gone, so the
-rows of the head are compared with the prints that it left of its own. Properties lie after a rollback, and nothing
-is believed that the rows do not bear out.
+Other engines may expire snapshots, including ours. An expired ancestor is looked up in earlier versions of the metadata
+(``ancestry.py``); if they are gone, too, in the table's property (``summary.py``). Its files may be gone, so the rows
+of the head are compared with the prints that it left. A property is wrong after a rollback, so it counts only if the
+rows confirm it.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Totals:
-    """What a snapshot holds. ``size_bytes`` counts delete files too, as Iceberg does."""
+    """Totals of a snapshot. ``size_bytes`` includes delete files, as in Iceberg."""
 
     files: int = 0
     records: int = 0
     size_bytes: int = 0
     delete_files: int = 0
     position_deletes: int = 0
-    """What the files of deletes name: also rows that are gone with their file, and some rows twice."""
+    """Rows that delete files name: including rows whose file is gone, and duplicates."""
     live: int | None = None
     """Live rows, where they were counted."""
 
@@ -73,11 +73,11 @@ class LakeHead:
     totals: Totals = Totals()
     committed_ms: int | None = None
     foreign: bool = False
-    """The snapshot is another engine's: the rows of ours, in files of its own."""
+    """Whether another engine committed the snapshot: our rows in its files."""
 
     @property
     def round(self) -> str:
-        """The round that committed last (after an unknown outcome: whether it was mine)."""
+        """The round that committed last; after an unknown outcome it shows whether the round landed."""
         return self.held.round
 
     @property
@@ -92,17 +92,17 @@ class LakeHead:
 
     @property
     def bounds(self) -> Bounds:
-        """What the rows lie between."""
+        """Bounds of the rows."""
         return self.held.bounds
 
 
 def read_head(table: LakeTable) -> LakeHead:
-    """The truth at the table's head, looked up anew."""
+    """Refresh the table and read its head."""
     return head_at(table.refresh(), table.snapshot())
 
 
 def head_at(table: LakeTable, head: Snapshot | None) -> LakeHead:
-    """The truth at a snapshot."""
+    """The state at a snapshot."""
     if head is None:
         return LakeHead(None, LakeOffsets(table.table_id, ""))
     held, ours = _nearest(table, head)
@@ -118,7 +118,7 @@ def head_at(table: LakeTable, head: Snapshot | None) -> LakeHead:
 
 
 def totals_of(table: LakeTable, snapshot: Snapshot) -> Totals:
-    """What a snapshot holds: by its summary, or counted when that does not say. Live rows are not counted."""
+    """The totals of a snapshot: from its summary, or counted where that lacks them. Live rows are not counted."""
     summary: Mapping[str, object] = snapshot.summary or {}
     texts = {name: summary.get(key) for name, key in _TOTALS.items()}
     if all(
@@ -133,13 +133,13 @@ def totals_of(table: LakeTable, snapshot: Snapshot) -> Totals:
 
 
 def count_live(storage: Storage, held: HeldFiles) -> int:
-    """Live rows, counted: a file of deletes may name rows of files that are gone, and rows that another one names."""
+    """Count live rows: a delete file may name rows of files that are gone, and rows that another one names."""
     dead = rows_deleted(storage, held, held.data)
     return sum(item.rows for item in held.data) - sum(len(rows) for rows in dead.values())
 
 
 def _nearest(table: LakeTable, head: Snapshot) -> tuple[LakeOffsets, Ancestor | None]:
-    """The nearest words of ours behind foreign rewrites, and who said them: a snapshot, or (None) the property."""
+    """Our nearest statement below foreign rewrites, and the snapshot that made it (None: the property)."""
     ancestry = Ancestry(table)
     at: Ancestor | None = Ancestor(head, True)
     for _ in range(ANCESTORS_MAX):
@@ -155,9 +155,9 @@ def _nearest(table: LakeTable, head: Snapshot) -> tuple[LakeOffsets, Ancestor | 
         if parent is None:
             held = read_property(table.iceberg.properties)
             if held is None:
-                raise foreign_commit(table, at.snapshot, "no snapshot of Strom's is left behind it")
+                raise foreign_commit(table, at.snapshot, "no snapshot of Strom's is left below it")
             logger.warning(
-                "%s: what came before snapshot %d was expired by somebody else; its rows are compared with what the "
+                "%s: another engine expired the snapshots before %d; its rows are compared with what the "
                 "table's property says of them",
                 table.path,
                 at.snapshot.snapshot_id,
@@ -168,15 +168,15 @@ def _nearest(table: LakeTable, head: Snapshot) -> tuple[LakeOffsets, Ancestor | 
 
 
 class LastWords(NamedTuple):
-    """What a commit of ours said last, whatever others committed since; None when nothing of it is left."""
+    """Our last statement, whatever others committed since; None when nothing of it is left."""
 
     held: LakeOffsets | None
     values_kept: bool
-    """Whether all that came since is known, and can only have added or removed rows: none has other values now."""
+    """Whether every later commit is known and can only have added or removed rows, not changed values."""
 
 
 def last_words(table: LakeTable, head: Snapshot) -> LastWords:
-    """What is left of our words behind a head."""
+    """Our last statement below a head."""
     ancestry = Ancestry(table)
     at: Ancestor | None = Ancestor(head, True)
     kept = True
@@ -198,9 +198,9 @@ def _of(table: LakeTable, held: LakeOffsets, who: str) -> LakeOffsets:
 
 
 def foreign_commit(table: LakeTable, snapshot: Snapshot, what: str) -> LakeForeignCommit:
-    """The error of a table that somebody else changed."""
+    """The error of a table that another engine changed."""
     return LakeForeignCommit(
-        f"Lake table {table.path} was changed by somebody else (snapshot {snapshot.snapshot_id}: {what}). Take that "
+        f"Lake table {table.path} was changed by another engine (snapshot {snapshot.snapshot_id}: {what}). Take that "
         f"back with `strom lake rebuild {table.path} --roll-back`",
         table=str(table.path),
         snapshot_id=snapshot.snapshot_id,
@@ -210,7 +210,7 @@ def foreign_commit(table: LakeTable, snapshot: Snapshot, what: str) -> LakeForei
 def _understood(
     table: LakeTable, held: LakeOffsets, ours: Ancestor | None, head: Snapshot
 ) -> dict[Place, OffsetPrint] | None:
-    """The prints of the head, after foreign rewrites; refused when a bucket has other rows than ours left."""
+    """The prints of the head after foreign rewrites; LakeForeignCommit when a bucket has other rows than ours."""
     after = files_of(table, head)
     if ours is not None and ours.kept:
         before = files_of(table, ours.snapshot)
@@ -220,13 +220,13 @@ def _understood(
         return None if held.live is None else dict(held.live)
     told = expected_live(table, held)
     if told is None:
-        raise foreign_commit(table, head, "no snapshot of Strom's is left behind it to compare its rows with")
+        raise foreign_commit(table, head, "no snapshot of Strom's is left below it to compare its rows with")
     _compare(table, head, told, live_prints(table.storage, after))
     return told
 
 
 def expected_live(table: LakeTable, held: LakeOffsets) -> dict[Place, OffsetPrint] | None:
-    """The prints that a summary left, or that follow from it: a log has every offset from its start to its end."""
+    """The prints in a summary, or derived from it: a log has every offset from its start to its end."""
     if held.live is not None:
         return dict(held.live)
     if table.description.has_primary_key:
@@ -250,7 +250,7 @@ def _compare(
 
 
 def offsets_by_place(held: LakeOffsets) -> dict[Place, Tiered]:
-    """How far each bucket is held, by the partition's name: the furthest, where a name had several ids."""
+    """How far each bucket is held, by partition name: the furthest, where a name had several ids."""
     found: dict[Place, Tiered] = defaultdict(lambda: Tiered(0, -1))
     for key, tiered in held.offsets.items():
         place = (held.name_of(key), key.bucket)

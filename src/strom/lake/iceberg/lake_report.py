@@ -1,4 +1,4 @@
-"""What the cluster is told of a lake table: its truth, and from where readers of its older snapshots go on."""
+"""The report of a lake table to the cluster: its head, and the offsets that readers of older snapshots still need."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def report_of(
 
 
 def readable_low(table: LakeTable, head: LakeHead, now_ms: int) -> dict[LakeKey, int]:
-    """From where a plan that is still being read goes on in each bucket, at the lowest, where that is below A.
+    """The lowest A of any plan that may still be read, for each bucket where it is below the current A.
 
-    A plan that was made before a round asks what died since *its* A; servers keep that from here on. It was made from a
-    snapshot that was the newest within the time that a read may take (``table.datalake.removal-delay``). Offsets only
-    rise from commit to commit, so the oldest of those tells. A log needs none: its rows do not die.
+    A plan from before a round asks what died since *its* A, so servers keep that from here on. Such a plan is based on
+    a snapshot that was the newest within the time a read may take (``table.datalake.removal-delay``). Offsets only rise
+    from commit to commit, so the oldest of these decides. A log needs none: its rows do not die.
     """
     if not table.description.has_primary_key:
         return {}

@@ -1,4 +1,4 @@
-"""Which offsets of a snapshot's files are live, bucket by bucket: what the rows themselves say of it."""
+"""The live offsets of a snapshot's files, by bucket, computed from the rows themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Offsets = npt.NDArray[np.int64]
 def live_prints(
     storage: Storage, held: HeldFiles, places: Collection[Place] | None = None
 ) -> dict[Place, OffsetPrint]:
-    """The print of every bucket that has live rows (of some, where they are named)."""
+    """The print of every bucket that has live rows, optionally of some buckets only."""
     found: dict[Place, OffsetPrint] = defaultdict(OffsetPrint)
     files = [file for file in held.data if places is None or file.place in places]
     dead = rows_deleted(storage, held, files)

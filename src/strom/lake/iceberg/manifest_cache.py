@@ -1,4 +1,4 @@
-"""What manifests and their lists say, kept by path: they never change, and most of a snapshot's are the parent's."""
+"""Manifests and manifest lists, cached by path: they never change, and a snapshot shares most with its parent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTS_MAX = 256
 
 
 class ManifestCache:
-    """The live entries of the manifests read last; threads may share it."""
+    """The live entries of recently read manifests. Thread-safe."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
         self._entries_max = entries_max
@@ -41,7 +41,7 @@ class ManifestCache:
         return list(found)
 
     def entries(self, manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-        """The manifest's entries that are not deletions, with what they inherit from the list."""
+        """The entries of a manifest that are not deletions, with what they inherit from the list."""
         path = manifest.manifest_path
         with self._lock:
             found = self._kept.get(path)

@@ -1,6 +1,6 @@
 """Writes manifests: of data files as PyIceberg does, and of position deletes, which it cannot.
 
-Built on PyIceberg's Avro parts, which are not documented: the version is pinned. Entries go out as one block.
+Built on undocumented Avro parts of PyIceberg, so its version is pinned. Entries are written as one block.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def delete_file(found: DeleteFileDescription) -> DataFile:
 
 
 class ManifestsWriter:
-    """Writes the manifests and the list of one snapshot; remembers what it wrote, to be removed if nobody needs it."""
+    """Writes the manifests and the list of one snapshot; can remove them if the commit fails."""
 
     def __init__(self, table: LakeTable, snapshot_id: int, sequence_number: int) -> None:
         self._table = table
@@ -102,7 +102,7 @@ class ManifestsWriter:
     def rewritten(
         self, content: ManifestContent, kept: Iterable[ManifestEntry], removed: Iterable[ManifestEntry] = ()
     ) -> ManifestFile:
-        """A manifest of files that were there before, some of them removed by this snapshot."""
+        """A manifest of existing files, some of them removed by this snapshot."""
         entries = [(ManifestEntryStatus.EXISTING, entry) for entry in kept]
         entries += [(ManifestEntryStatus.DELETED, entry) for entry in removed]
         return self._manifest(content, entries)
@@ -149,7 +149,7 @@ class ManifestsWriter:
         live = [
             self._as_read(status, entry) for status, entry in entries if status != ManifestEntryStatus.DELETED
         ]
-        self._table.manifests.remember(path, live)  # whoever commits next need not read it
+        self._table.manifests.remember(path, live)  # the next commit need not read it
         return writer.to_manifest_file()
 
     def _as_read(self, status: ManifestEntryStatus, entry: ManifestEntry) -> ManifestEntry:
@@ -171,7 +171,7 @@ class ManifestsWriter:
 
 
 class _ManifestWriter(ManifestWriterV2):
-    """PyIceberg's writer with the content given, and all entries in one block."""
+    """PyIceberg's writer for a given content type, with all entries in one block."""
 
     def __init__(
         self, content: ManifestContent, spec: Any, schema: Any, output: Any, snapshot_id: int
@@ -193,7 +193,7 @@ class _ManifestWriter(ManifestWriterV2):
 
 
 class _OneBlock:
-    """An Avro file that holds its records back and writes them together."""
+    """An Avro file that buffers its records and writes them together."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

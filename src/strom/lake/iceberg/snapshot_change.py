@@ -1,11 +1,11 @@
 """One commit of a lake table: files added, files removed, and how far the buckets are held, all at once or not at all.
 
-Compare-and-set on the snapshot that was planned from; nothing is tried again here, because what was planned from is
-gone (LakeConflict: read the truth and decide anew). When nobody knows whether it landed (LakeCommitUnknown), nothing is
-deleted, and the truth's round tells.
+Compare-and-set on the snapshot that was planned from. Nothing is retried here, because that snapshot is no longer the
+head (LakeConflict: read the head and plan again). When the outcome is unknown (LakeCommitUnknown), nothing is deleted,
+and the round in the head decides.
 
 Manifests are merged as they pile up, eight of one size into one of the next, so that a commit costs the same after many
-rounds as after few, and every entry is rewritten a few times in its life.
+rounds as after few, and an entry is rewritten only a few times.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class SnapshotChange:
     added_deletes: Sequence[DataFile] = ()
     removed: Collection[str] = ()
     rewrite: bool = False
-    """The rows stay as they are (compaction): Iceberg's ``replace``."""
+    """Whether rows stay the same (compaction): Iceberg's ``replace``."""
 
     @property
     def operation(self) -> Operation:
-        """In Iceberg's words."""
+        """Iceberg's operation."""
         if self.rewrite:
             return Operation.REPLACE
         if not self.added_deletes and not self.removed:
@@ -60,14 +60,14 @@ class SnapshotChange:
 
 
 class Words(NamedTuple):
-    """What a commit says of itself: entries of its snapshot's summary, and properties of the table."""
+    """What a commit states: entries of its snapshot's summary, and properties of the table."""
 
     summary: Mapping[str, str]
     properties: Mapping[str, str]
 
 
 def words_of(table: LakeTable, snapshot_id: int, held: LakeOffsets) -> Words:
-    """How far the buckets are held, twice: with the snapshot, and where no expiry takes it."""
+    """How far the buckets are held, stated twice: in the snapshot, and where no expiry removes it."""
     summary = write_summary(table.storage, table.location, snapshot_id, held)
     return Words(summary, held_property(held))
 
@@ -80,7 +80,7 @@ def new_snapshot_id(table: LakeTable) -> int:
 def commit_change(
     table: LakeTable, base: LakeHead, change: SnapshotChange, snapshot_id: int, clock: Clock | None = None
 ) -> LakeHead:
-    """Make the change on top of ``base``; the new truth."""
+    """Commit the change on top of ``base``; returns the new head."""
     table.check_owner()
     head = table.snapshot()
     if (None if head is None else head.snapshot_id) != base.snapshot_id:
@@ -128,7 +128,7 @@ def commit_change(
 
 
 class _Removed:
-    """The files that a change removes, as they are found in the manifests."""
+    """The entries of the files that a change removes."""
 
     def __init__(self, wanted: Collection[str]) -> None:
         self.paths = frozenset(wanted)
@@ -153,7 +153,7 @@ def _manifests(
     writer: ManifestsWriter,
     removed: _Removed,
 ) -> list[ManifestFile]:
-    """The new snapshot's manifests: what is added first, then what is there, merged."""
+    """The new snapshot's manifests: added files first, then existing ones, merged."""
     before = [] if head is None else manifests_of(table, head)
     before = [one for one in before if one.has_added_files() or one.has_existing_files()]
     kept, rewritten = _without(table, before, writer, removed)
@@ -169,7 +169,7 @@ def _manifests(
 def _without(
     table: LakeTable, before: list[ManifestFile], writer: ManifestsWriter, removed: _Removed
 ) -> tuple[list[ManifestFile], list[ManifestFile]]:
-    """The manifests that stay, and those that had to be written anew because a file of theirs is removed."""
+    """The manifests that stay, and those rewritten because one of their files is removed."""
     if not removed.paths:
         return before, []
     kept: list[ManifestFile] = []
@@ -187,7 +187,7 @@ def _without(
 
 
 def _merged(table: LakeTable, manifests: list[ManifestFile], writer: ManifestsWriter) -> list[ManifestFile]:
-    """The manifests with the first pile of eight of one kind and size made one."""
+    """The manifests, with the first eight of one kind and size merged into one."""
     piles: dict[tuple[ManifestContent, int], list[ManifestFile]] = defaultdict(list)
     for manifest in manifests:
         piles[manifest.content, _magnitude(manifest)].append(manifest)

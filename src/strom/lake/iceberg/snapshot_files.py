@@ -1,4 +1,4 @@
-"""The files of one lake snapshot as a reader plans them: read from the manifests once, then pruned by any filter."""
+"""The files of one lake snapshot for planning reads: read from the manifests once, then pruned by any filter."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class SnapshotFiles:
         self._files = files
 
     def matching(self, schema: Schema, where: Predicate | None, names: Mapping[int, str]) -> list[LakeFile]:
-        """Those whose rows may pass a checked filter. ``names``: the partitions by id, as they are known now."""
+        """Files whose rows may pass a checked filter. ``names``: the current partitions by id."""
         ids = _ids(names)
         return [_placed(file, ids) for file in self._passing(schema, where)]
 
     def described(self, names: Mapping[int, str]) -> list[tuple[LakeFile, Mapping[int, ColumnStats]]]:
-        """All of them, with what their manifests say of each column, by field id."""
+        """All files, with their column statistics by field id."""
         ids = _ids(names)
         return [(_placed(file, ids), columns) for file, columns in self._files]
 
@@ -52,7 +52,7 @@ class SnapshotFiles:
 
 
 def _ids(names: Mapping[int, str]) -> dict[str, int]:
-    """Partitions by name; of two with one name the newer."""
+    """Partition ids by name; of two with one name, the newer."""
     return {name: number for number, name in sorted(names.items())}
 
 
@@ -95,28 +95,26 @@ class SnapshotFacts:
 
 
 def number_in(summary: Mapping[str, str], key: str) -> int | None:
-    """A number of a snapshot's summary; None where it does not say."""
+    """A number from a snapshot's summary; None where it is missing."""
     text = summary.get(key, "")
     return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
 def _live_rows(table: LakeTable, snapshot: Snapshot, summary: Mapping[str, str]) -> int | None:
-    """As ours says; of another engine's counted, because its files of deletes may name what is gone."""
+    """Live rows: stated by our snapshots; counted for others, whose delete files may name rows that are gone."""
     rows, named = number_in(summary, "total-records"), number_in(summary, "total-position-deletes")
     if ROWS in summary or rows is None or not named:
         return number_in(summary, ROWS) if ROWS in summary else rows
-    if is_told(summary):  # by an earlier version, which did not count and left nothing dangling
+    if is_told(summary):  # of an earlier version, which did not count and left no dangling deletes
         return rows - named
     try:
         return count_live(table.storage, files_of(table, snapshot))
-    except (
-        LakeError
-    ):  # a file is missing, or is none that we know: the rest of the row is still worth telling
+    except LakeError:  # a file is missing or unknown: the rest of the row is still useful
         return None
 
 
 def snapshots_of(table: LakeTable) -> list[SnapshotFacts]:
-    """The snapshots that a table's metadata still has, oldest first."""
+    """The snapshots in a table's metadata, oldest first."""
     found = []
     for one in table.metadata.snapshots:
         summary = {} if one.summary is None else dict(one.summary.additional_properties)

@@ -1,17 +1,17 @@
-"""What every commit of ours says in its snapshot's summary: how far each bucket is held, and what the rows lie between.
+"""What each of our commits states in its snapshot's summary: how far each bucket is held, and bounds of the rows.
 
     strom.offsets           {"table_id", "round", "buckets": [[partition id, name, bucket, A, epoch]…], "bounds": {…},
-                            "live": [[name, bucket, rows, total]…]}: what each bucket's live offsets are told by
+                            "live": [[name, bucket, rows, total]…]}: the prints of each bucket's live offsets;
                             a sixth number of a bucket where a log's rows in the lake begin later than at offset 0
     strom.offsets-file      instead, when that is over 4 KB: an immutable file in the table's metadata folder
     strom.offsets-sha256    its checksum
     strom.rows              how many rows are live
 
-The newest summary with one of them is the truth, so every commit of ours copies it forward, a compaction too.
+The newest summary with one of them counts, so each of our commits copies it forward, a compaction too.
 
-The same text is a property of the table, ``strom.held``, set by the same commit: snapshots and files can be expired and
-removed by any engine's maintenance, and that stays. It may be wrong (after a rollback), so it counts only where nothing
-better is left, and only if the rows that are there are the ones it speaks of (``lake_head.py``).
+The same text is a property of the table, ``strom.held``, set by the same commit: any engine's maintenance can expire
+snapshots and remove files, but the property stays. It may be wrong (after a rollback), so it counts only where nothing
+better is left, and only if the rows match it (``lake_head.py``).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ OFFSETS_SHA256 = "strom.offsets-sha256"
 ROUND = "strom.round"
 ROWS = "strom.rows"
 HELD = "strom.held"
-"""Of the table's properties; compressed when it is long."""
+"""The name of the table's property; its value is compressed when it is long."""
 INLINE_BYTES_MAX = 4096
 HELD_CHARACTERS_MAX = 8 << 20
-"""A longer one is left out: every reader of the table reads it with the metadata."""
+"""A longer one is omitted: every reader of the table loads it with the metadata."""
 _LONG_MAX = 2**63 - 1
 _WORD_MAX = 2**64 - 1
 _PLAIN_BYTES_MAX = 256 << 20
@@ -47,7 +47,7 @@ _PLAIN_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True)
 class LakeOffsets:
-    """How far a lake table holds its buckets. ``round``: the round that said it last."""
+    """How far a lake table holds its buckets. ``round``: the last round that stated it."""
 
     table_id: int
     round: str
@@ -55,14 +55,14 @@ class LakeOffsets:
     partitions: Mapping[int, str] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=dict)
     starts: Mapping[LakeKey, int] = field(default_factory=dict)
-    """Where the rows of a log bucket begin, if not at 0: earlier ones were gone before its first round."""
+    """Where the rows of a log bucket begin, if not at 0: earlier ones had expired before its first round."""
 
     live: Mapping[Place, OffsetPrint] | None = None
-    """What the live offsets of each bucket are told by; None: an earlier version wrote it, which did not look."""
+    """The prints of each bucket's live offsets; None: written by an earlier version, which had none."""
 
     @property
     def rows(self) -> int | None:
-        """Live rows; None where nobody counted."""
+        """Live rows; None where they were not counted."""
         return None if self.live is None else sum(one.rows for one in self.live.values())
 
     def name_of(self, key: LakeKey) -> str | None:
@@ -93,7 +93,7 @@ class LakeOffsets:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> LakeOffsets:
-        """From text; LakeCorrupt when it is not what was written."""
+        """Parse the text; LakeCorrupt when it is damaged."""
         doc = Document.parse(text, OFFSETS, LakeCorrupt)
         offsets: dict[LakeKey, Tiered] = {}
         partitions: dict[int, str] = {}
@@ -114,7 +114,7 @@ class LakeOffsets:
 
 
 def write_summary(storage: Storage, location: str, snapshot_id: int, held: LakeOffsets) -> dict[str, str]:
-    """The summary's entries; what is too long for it is written beside the metadata first."""
+    """The summary's entries; text that is too long for it is first written to a file beside the metadata."""
     text = held.to_json()
     found = {ROUND: held.round}
     if held.rows is not None:
@@ -128,13 +128,13 @@ def write_summary(storage: Storage, location: str, snapshot_id: int, held: LakeO
 
 
 def is_told(summary: Mapping[str, Any] | None) -> bool:
-    """Whether a snapshot's summary says how far the buckets are held."""
+    """Whether a snapshot's summary states how far the buckets are held."""
     # Not by ``in``: PyIceberg's summaries contain every name.
     return summary is not None and (summary.get(OFFSETS) is not None or summary.get(OFFSETS_FILE) is not None)
 
 
 def held_property(held: LakeOffsets) -> dict[str, str]:
-    """The table's property that says the same, out of reach of expiry; none where it would be too long."""
+    """The table's property that states the same, out of reach of expiry; empty where it would be too long."""
     text = held.to_json()
     if len(text) > INLINE_BYTES_MAX:
         text = base64.b64encode(zlib.compress(text.encode("utf-8"), 6)).decode("ascii")
@@ -142,12 +142,12 @@ def held_property(held: LakeOffsets) -> dict[str, str]:
 
 
 def read_property(properties: Mapping[str, str]) -> LakeOffsets | None:
-    """What the table's property says; None when there is none that can be read."""
+    """Read the table's property; None when it is missing or unreadable."""
     content = _property_text(properties)
     try:
         return None if content is None else LakeOffsets.from_json(content)
     except LakeCorrupt:
-        return None  # somebody else wrote it
+        return None  # written by another program
 
 
 def _property_text(properties: Mapping[str, str]) -> bytes | None:
@@ -163,9 +163,9 @@ def _property_text(properties: Mapping[str, str]) -> bytes | None:
 def read_summary(
     storage: Storage, summary: Mapping[str, Any], properties: Mapping[str, str] | None = None
 ) -> LakeOffsets | None:
-    """What a snapshot's summary says; None when it is not one of ours.
+    """Read a snapshot's summary; None when it is not one of ours.
 
-    ``properties``: the table's, which may have what a file said that somebody took for an orphan.
+    ``properties``: the table's, a fallback if the summary's file was removed as an orphan.
     """
     text = summary.get(OFFSETS)
     if isinstance(text, str):

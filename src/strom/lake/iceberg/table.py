@@ -1,11 +1,11 @@
-"""The Iceberg table of a Strom table: made, found, and kept in step with its schema.
+"""The Iceberg table of a Strom table: created, found, and kept in step with its schema.
 
 Invariants
-    1. A lake table belongs to one Strom table for ever: its property ``strom.table-id`` says which. One of the same
-       name that belongs to a dropped table is renamed aside and never written; one that Strom did not make is refused.
-    2. Field ids are a function of the table's own ids (``field_ids.py``). Catalogs give ids of their own when a table
-       is made, so it is made without columns, and gets them in the commit after.
-    3. Columns are only added here, and never taken back by somebody who knows an older schema.
+    1. A lake table belongs to one Strom table for ever, which its property ``strom.table-id`` names. One of the same
+       name that belongs to a dropped table is renamed and never written; one that Strom did not create is refused.
+    2. Field ids are a function of the table's ids (``field_ids.py``). Catalogs assign their own ids when a table is
+       created, so it is created without columns, which the next commit adds.
+    3. Columns are only added here, and never removed by a process that knows an older schema.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from strom.model.table import TableDescription, TablePath
 
 TABLE_ID = "strom.table-id"
 CREATED = "strom.table-created-ms"
-"""When the table was created: a cluster that was lost and made anew gives its ids again."""
+"""When the table was created: a cluster that was lost and rebuilt reuses ids."""
 BUCKET_COUNT = "strom.bucket-count"
 KIND = "strom.kind"
 METADATA_VERSIONS_KEPT = 50
@@ -55,7 +55,7 @@ _TABLE_ID_DIGITS_MAX = 19
 
 
 class LakeTable:
-    """One lake table as it was when last looked at. ``refresh`` looks again."""
+    """One lake table as of the last ``refresh``."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class LakeTable:
         create: bool = True,
         created_ms: int | None = None,
     ) -> LakeTable:
-        """The lake table, made if there is none, with every column that the description has.
+        """Open the lake table, create it if it does not exist, and add missing columns of the description.
 
-        ``created_ms``: of the table, where that is known. LakeOfAnotherTable when the lake table is of one that had the
-        same id and was created at another time.
-        ``create`` False: it was there before. If it is not now, the catalog lost it, and a new one in its place would
-        begin without the rows that only the old one has: LakeCorrupt.
+        ``created_ms``: when the table was created, if known. LakeOfAnotherTable when the lake table belongs to one of
+        the same id that was created at another time.
+        ``create`` False: it existed before. If it does not now, the catalog lost it, and a new one would start without
+        the rows that only the old one has: LakeCorrupt.
         """
         check_table(description.schema, description.partition_keys)
         catalog.check_owner()
@@ -132,7 +132,7 @@ class LakeTable:
         *,
         created_ms: int | None = None,
     ) -> LakeTable:
-        """The lake table, to read; LakeSnapshotNotFound when there is none, LakeOfAnotherTable when it is not its."""
+        """Open the lake table to read; LakeSnapshotNotFound if there is none, LakeOfAnotherTable if it is another's."""
         table = catalog.load(path)
         if table is None:
             raise LakeSnapshotNotFound(f"Table {path} has nothing in the lake yet", table=str(path))
@@ -140,7 +140,7 @@ class LakeTable:
         if owner != table_id:
             raise LakeOfAnotherTable(
                 f"The lake table {path} belongs to table id {owner}, and {path} is table id {table_id} now: it was "
-                f"dropped and made again, or its cluster was. Nothing of it is taken over. `strom tier` sets it aside, "
+                f"dropped and recreated, or its cluster was. Nothing of it is taken over. `strom tier` sets it aside, "
                 f"`strom lake drop {path}` removes it",
                 table=str(path),
                 table_id=table_id,
@@ -151,7 +151,7 @@ class LakeTable:
 
     @property
     def schema(self) -> Schema:
-        """The table's own columns, as the description has them."""
+        """The table's columns in the description."""
         return self.description.schema
 
     @property
@@ -161,12 +161,12 @@ class LakeTable:
 
     @property
     def storage(self) -> Storage:
-        """Where its files lie."""
+        """The storage of its files."""
         return self.catalog.storage
 
     @property
     def manifests(self) -> ManifestCache:
-        """What is known of manifests."""
+        """The cache of manifests."""
         return self.catalog.manifests
 
     @property
@@ -176,7 +176,7 @@ class LakeTable:
 
     @property
     def metadata(self) -> TableMetadata:
-        """Iceberg's metadata, as last looked at."""
+        """Iceberg's metadata as of the last refresh."""
         return self.iceberg.metadata
 
     @property
@@ -190,12 +190,12 @@ class LakeTable:
         metadata = self.metadata
         if isinstance(metadata, TableMetadataV1):
             raise LakeForeignCommit(
-                f"Lake table {self.path} is of Iceberg's version 1: Strom did not make it"
+                f"Lake table {self.path} is of Iceberg's version 1: Strom did not create it"
             )
         return metadata.last_sequence_number
 
     def refresh(self) -> LakeTable:
-        """Look again; LakeSnapshotNotFound when the table is gone or belongs to another."""
+        """Load it again; LakeSnapshotNotFound when the table is gone or belongs to another."""
         table = self.catalog.load(self.path)
         if table is None or owner_of(table, self.path) != self.table_id:
             raise LakeSnapshotNotFound(f"Table {self.path} is no longer in the lake", table=str(self.path))
@@ -214,19 +214,19 @@ class LakeTable:
         return found
 
     def commit(self, *updates: TableUpdate, requirements: tuple[TableRequirement, ...]) -> None:
-        """One change of the table, or none (LakeConflict), or nobody knows (LakeCommitUnknown)."""
+        """Change the table, or not (LakeConflict), or with unknown outcome (LakeCommitUnknown)."""
         uuid = AssertTableUUID(uuid=self.metadata.table_uuid)
         self.catalog.commit(
             self.iceberg, *owned(self.storage, self.iceberg, tuple(updates), (uuid, *requirements))
         )
 
     def check_owner(self) -> None:
-        """LakeOfAnotherCluster unless warehouse and table are ours. Before every file that is written or removed."""
+        """LakeOfAnotherCluster unless we own warehouse and table. Called before any file is written or removed."""
         self.catalog.check_owner()
         check_owner(self.storage, self.iceberg)
 
     def _in_step(self) -> bool:
-        """Add the columns that are missing; False when it must be looked at again."""
+        """Add missing columns; False when the table changed meanwhile: refresh and try again."""
         current = self.iceberg.schema()
         known = {field.field_id for field in current.fields}
         number = max(schema.schema_id for schema in self.metadata.schemas) + 1
@@ -253,7 +253,7 @@ class LakeTable:
 
 
 def lost(catalog: LakeCatalog, path: TablePath) -> LakeCorrupt:
-    """The error of a table that the cluster was told of and the catalog does not have."""
+    """The error of a table that the cluster's record knows and the catalog does not have."""
     return LakeCorrupt(
         f"The cluster's record says that rows of {path} are in the lake, and the catalog of "
         f"{catalog.storage.warehouse} has no lake table of it: the catalog was lost, or points "
@@ -274,7 +274,7 @@ def _check_created(table: Table, path: TablePath, table_id: int, created_ms: int
         return
     raise LakeOfAnotherTable(
         f"The lake table {path} belongs to a table of the same id ({table_id}) that was created at another time: the "
-        f"cluster was made anew, or another one uses this warehouse. Nothing of it is taken over. Give this cluster a "
+        f"cluster was rebuilt, or another one uses this warehouse. Nothing of it is taken over. Give this cluster a "
         f"lake.warehouse of its own; or, to give the old rows up, set table.datalake.enabled to false, run `strom lake "
         f"drop {path}`, and set it to true again",
         table=str(path),
@@ -290,7 +290,7 @@ def _properties(table_id: int, description: TableDescription, created_ms: int | 
         TABLE_ID: str(table_id),
         BUCKET_COUNT: str(description.bucket_count or 1),
         KIND: "keys" if description.has_primary_key else "log",
-        # Trying a commit again by itself would repeat deletes of files that are gone: rounds decide again instead.
+        # Retrying a commit blindly would repeat deletes of files that are gone: rounds plan again instead.
         "commit.retry.num-retries": "0",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": str(METADATA_VERSIONS_KEPT),
@@ -298,17 +298,17 @@ def _properties(table_id: int, description: TableDescription, created_ms: int | 
 
 
 def owner_of(table: Table, path: TablePath) -> int:
-    """The id of the table that a lake table belongs to; LakeForeignCommit when Strom did not make it."""
+    """The id of the table that a lake table belongs to; LakeForeignCommit when Strom did not create it."""
     text = table.properties.get(TABLE_ID, "")
     if not text.isdecimal() or len(text) > _TABLE_ID_DIGITS_MAX:
         raise LakeForeignCommit(
-            f"The lake has a table {path} that Strom did not make: rename it, or this one", table=str(path)
+            f"The lake has a table {path} that Strom did not create: rename it, or this one", table=str(path)
         )
     return int(text)
 
 
 def _set_aside(catalog: LakeCatalog, path: TablePath, owner: int) -> None:
-    """Rename a dropped table's lake table. Whoever was faster may have made the new one: then that is put back."""
+    """Rename a dropped table's lake table. If another process already created the new one, restore its name."""
     aside = (path.database, f"{path.table}__dropped_{owner}")
     if not catalog.rename(path, aside):
         return

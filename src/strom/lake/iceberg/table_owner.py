@@ -1,10 +1,10 @@
-"""Whose a lake table is: a property says it, because clusters may share a catalog and not a warehouse.
+"""Who owns a lake table: a property of the table, because clusters may share a catalog and not a warehouse.
 
-In a warehouse of ours every table is ours to look after, whoever made it. One without the property is adopted.
+In our warehouse every table is ours, whoever created it. One without the property is adopted.
 
-Taking over writes the warehouse's file first and the tables' properties after it. A commit requires that the property
-is the one that was seen before the file was read. So of a deposed owner nothing lands in a catalog that checks
-requirements with the commit (SQLite), and in one behind REST nothing but what was on its way.
+Taking over writes the warehouse's file first, then the tables' properties. A commit requires the property that was read
+before the file. So with a catalog that checks requirements within the commit (SQLite), nothing of a deposed owner
+lands; with a REST catalog, only commits that were already on their way.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ OWNER = "strom.owner"
 
 
 class AssertOwner(LocalRequirement):
-    """The table's owner is the one that was seen."""
+    """Requires that the table's owner is still the one that was read."""
 
     type: Literal["strom-assert-owner"] = "strom-assert-owner"
     seen: str | None
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
-        """CommitFailedException when it is another."""
+        """CommitFailedException when the owner changed."""
         found = None if base_metadata is None else base_metadata.properties.get(OWNER)
         if found != self.seen:
             raise CommitFailedException(f"Requirement failed: the table is {found}'s now")
@@ -65,9 +65,9 @@ def check_owner(storage: Storage, table: Table) -> None:
 
 
 def is_anothers(storage: Storage, table: Table) -> bool:
-    """Whether a table in the catalog is one of another cluster, and no business of ours."""
+    """Whether a table in the catalog belongs to another cluster."""
     if storage.config.home:
-        return False  # nobody else has this catalog
+        return False  # a private catalog
     try:
         check_owner(storage, table)
     except LakeOfAnotherCluster:
@@ -81,7 +81,7 @@ def owned(
     updates: tuple[TableUpdate, ...],
     requirements: tuple[TableRequirement, ...],
 ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-    """A commit of ours, with the owner in it; LakeOfAnotherCluster when it may not be made."""
+    """Commit with the owner as a requirement; LakeOfAnotherCluster when the table is not ours."""
     mine = storage.config.owner
     if mine is None:
         return updates, requirements
@@ -97,7 +97,7 @@ def owned(
 
 
 def take_over(catalog: LakeCatalog) -> LakeOwner | None:
-    """Make the warehouse ours, with the lake tables in it, and this cluster's in the catalog; whose it was."""
+    """Take over the warehouse, the lake tables in it, and this cluster's tables in the catalog; the previous owner."""
     storage = catalog.storage
     mine = storage.config.owner
     if mine is None:

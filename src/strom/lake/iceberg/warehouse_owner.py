@@ -1,6 +1,6 @@
-"""Whose a warehouse is: the file at its root says it (``model/lake/lake_owner.py``). Asked before every lake write.
+"""Who owns a warehouse: a file at its root (``model/lake/lake_owner.py``), checked before every lake write.
 
-A warehouse has one owner at a time. One without an owner is adopted by whoever writes first; of two at once, one.
+A warehouse has one owner at a time. One without an owner is adopted by the first writer; of two at once, one wins.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from strom.model.lake.lake_owner import OWNER_FILE, LakeOwner, WarehouseOwner
 
 
 def owner_of_warehouse(storage: Storage) -> WarehouseOwner | None:
-    """Whose a warehouse is; None: nobody's yet."""
+    """The owner of a warehouse; None: it has none yet."""
     uri = owner_uri(storage)
     return WarehouseOwner.from_json(storage.read(uri), uri) if storage.exists(uri) else None
 
 
 def owner_uri(storage: Storage) -> str:
-    """The file that says it."""
+    """The file that names the owner."""
     return f"{storage.warehouse}/{OWNER_FILE}"
 
 
@@ -39,7 +39,7 @@ def check_warehouse(storage: Storage) -> None:
 
 
 def check_settled(storage: Storage) -> None:
-    """LakeOfAnotherCluster when the paths in a warehouse that was copied are still those of the other one."""
+    """LakeOfAnotherCluster when a copied warehouse still has the paths of the original."""
     found = owner_of_warehouse(storage) if storage.config.local and storage.config.owner is not None else None
     if found is not None and found.owner == storage.config.owner:
         _check_place(storage, found)

@@ -152,7 +152,7 @@ class Round:
         """
         now = self.context.cluster.table(self.table.path)
         if now.table_id != self.table.table_id:
-            raise TableNotFound(f"{now.path} was dropped and made again", table_id=self.table.table_id)
+            raise TableNotFound(f"{now.path} was dropped and recreated", table_id=self.table.table_id)
         if now.schema.schema_id != self.table.schema.schema_id:
             self.lake = LakeTable.ensure(
                 self.lake.catalog, now.path, now.table_id, now.description, create=False

@@ -22,7 +22,7 @@ class RoundRunner:
         try:
             table = context.cluster.table(assigned.path)
             if table.table_id != assigned.table_id:
-                raise TableNotFound(f"{assigned.path} was dropped and made again", table_id=assigned.table_id)
+                raise TableNotFound(f"{assigned.path} was dropped and recreated", table_id=assigned.table_id)
             lake = self._lakes.ensure(table)
             # The number is the coordinator's; the rest makes file names that nobody else ever has.
             round_id = f"{assigned.round}-{self._randomness.token(8).hex()}"

@@ -89,7 +89,7 @@ async def rebuild_lake(
     for _ in range(TRIES):
         facts = await admin.describe(table)
         if facts.table_id != table.table_id:
-            raise TableNotFound(f"{table.path} was dropped and made again", table_id=table.table_id)
+            raise TableNotFound(f"{table.path} was dropped and recreated", table_id=table.table_id)
         servers = await _begins(cluster, table) if roll_back else {}
         found, changes = await _look(
             warehouses, facts, table, roll_back=roll_back, dry_run=dry_run, servers=servers
@@ -138,7 +138,7 @@ async def drop_lake(
         raise _nothing_to_drop(path, own, remnants.others)
     for one in chosen:
         if one.table_id != live_id and await _exists(admin, one.table_id):
-            raise LakeConflict(f"{path} was made again meanwhile: look again")
+            raise LakeConflict(f"{path} was recreated meanwhile: look again")
     if not dry_run:
         if facts is not None and off:
             await _forget(admin, facts)
