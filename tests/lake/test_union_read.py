@@ -143,6 +143,23 @@ def test_a_column_added_later_is_null_in_older_files(server: ServerProcess) -> N
         assert table.scan(where="extra is null").count() == 1
 
 
+def test_a_query_finds_columns_of_files_by_their_ids(server: ServerProcess) -> None:
+    """The fields of a nested column have ids too, so those of later columns are not their places."""
+    columns = {"id": "BIGINT", "at": "ROW<city STRING, zip INT>", "name": "STRING", "tags": "ARRAY<STRING>"}
+    with lake_table(server, columns, buckets=1) as (db, table, tierer):
+        first = {"id": 1, "at": {"city": "x", "zip": 7}, "name": "one", "tags": ["a"]}
+        table.append([first])
+        tierer.round(table)
+        table.add_column("late", "STRING")
+        second = first | {"id": 2, "name": "two", "late": "now"}
+        table.append([second])
+        tierer.round(table)
+        whole = [first | {"late": None}, second]
+        assert db.sql(f"SELECT * FROM {table.name} ORDER BY id").to_pylist() == whole
+        picked = db.sql(f"SELECT late, name FROM {table.name} WHERE name = 'two'").to_pylist()
+        assert picked == [{"late": "now", "name": "two"}]
+
+
 def test_one_tier_can_be_read_alone(server: ServerProcess) -> None:
     with lake_table(server) as (db, table, tierer):
         table.append(rows(1, 2))
