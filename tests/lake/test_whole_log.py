@@ -183,7 +183,7 @@ def test_a_filter_columns_and_asyncio(short: ServerProcess) -> None:
             await other.close()
             return sorted(rows)
 
-        assert asyncio.run(asyncio.until_blocking(read(), 60)) == list(range(410))
+        assert asyncio.run(asyncio.wait_for(read(), 60)) == list(range(410))
         ended = list(table.tail("earliest", timeout=0.0))
         assert ended == []
 
