@@ -9,7 +9,7 @@ WORKERS ?= 2
 SOURCES := $(shell find src benchmarks -name '*.py' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test torture bench figures peer sim docs clean
+.PHONY: help setup demo check quick test torture bench figures peer sim docs clean
 
 help: ## Show these verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -53,6 +53,11 @@ check: $(STAMP) ## Format, lint, types, layers (seconds)
 # Two processes side by side, each with servers of its own; one of them has Spark. Some tests (ARGS=…) run in one.
 test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run all tests (the long campaigns apart)
 	@$(BIN)/python -m pytest -m "not torture" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder)
+
+# What runs without Spark, without processes of its own and without long histories: for after every change.
+QUICK := model record protocol runtime testing contracts log tablet metadata coordinator rpc client formats moving server kv test_tidy.py
+quick: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The inner loop: the core's tests, under three minutes
+	@$(BIN)/python -m pytest -q -m "not torture and not slow" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder $(addprefix tests/,$(QUICK)))
 
 torture: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=…)
 	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)
