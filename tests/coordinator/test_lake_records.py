@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import pytest
@@ -191,6 +191,32 @@ def test_reports_and_records_are_the_same_after_a_journey(
     assert LakeRecord.from_json(record.to_json(), InvalidRequest) == record
     for key, place in offsets.items():
         assert record.low_of(*key) == lows.get(key, place.offset)
+
+
+def test_every_field_of_a_report_and_of_a_record_makes_the_journey() -> None:
+    key = LakeKey(3, 1)
+    shared: dict[str, Any] = {
+        "snapshot_id": 9,
+        "offsets": {key: Tiered(40, 2)},
+        "partitions": {3: "2026"},
+        "readable_low": {key: 20},
+        "starts": {key: 10},
+        "bounds": {0: ("1", "2")},
+        "files": 4,
+        "rows": 30,
+        "size_bytes": 1_000,
+        "state": "quarantined",
+        "reason": "a foreign commit",
+        "facts": {"rows_written": 3},
+    }
+    told = LakeReport(**shared, duration_ms=70, more=True)
+    record = LakeRecord(7, **shared, round=5, committed_ms=11, fresh_ms=12, dropped={2: "2025"})
+    for one in (told, record):
+        for field in fields(one):
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            assert getattr(one, field.name) != default, f"{field.name} would make any journey"
+    assert LakeReport.from_json(told.to_json(), InvalidRequest) == told
+    assert LakeRecord.from_json(record.to_json(), InvalidRequest) == record
 
 
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
