@@ -1,4 +1,4 @@
-"""The quick reader of a lookup's rows gives what ``decode`` gives, and refuses what that refuses."""
+"""The fast reader of a lookup's rows returns what ``decode`` returns, and rejects what it rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose answer leaves a bucket out, or leads nowhere: an error that says so, never rows that are missing."""
+"""A server whose answer omits a bucket or makes no progress: a clear error, never missing rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many keys on their quick way get what they get on the general one."""
+"""The shortcut for many keys returns what the general way returns."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_table_of_several_buckets_has_no_such_way(server: ServerProcess, bucke
 
 @pytest.mark.parametrize(
     ("positions", "rows", "sentence"),
-    [((0, 3), 2, "a key that was not asked for"), ((0, 1, 2), 2, "rows that belong to no key")],
+    [((0, 3), 2, "a key that was not requested"), ((0, 1, 2), 2, "rows that belong to no key")],
 )
 def test_an_answer_that_cannot_be_is_refused(
     server: ServerProcess, positions: tuple[int, ...], rows: int, sentence: str
@@ -158,7 +158,7 @@ def test_threads_that_ask_for_other_numbers_of_keys_do_not_mix_their_answers(ser
         few = (2, np.arange(2, dtype="<u4").tobytes())
 
         class Overtaken(tuple[Any, ...]):
-            """What is remembered of four keys, until it is looked at: then a thread with two keys comes in between."""
+            """The cache for four keys, replaced by another thread with two keys right after it is read."""
 
             def __getitem__(self, place: Any) -> Any:
                 quick._usual = few

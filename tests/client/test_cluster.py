@@ -1,4 +1,4 @@
-"""The cluster as a client sees it: whom to ask, and what others' bad luck must not do to one's own calls."""
+"""The cluster as a client sees it: which server to ask, and calls that must not suffer from other calls' failures."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def test_a_child_made_by_fork_does_not_use_its_parents_sockets(
 
 
 class Silent:
-    """A server that answers the first words and then nothing, until it is told to."""
+    """A server that answers the handshake and then nothing, until the test lets it."""
 
     def __init__(self, real: Address) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))

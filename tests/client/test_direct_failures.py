@@ -1,4 +1,4 @@
-"""A direct scan whose next request cannot be sent: whatever arrived is given out, the loop reads the rest."""
+"""A direct scan whose next request cannot be sent: what arrived is delivered, and the loop reads the rest."""
 
 from __future__ import annotations
 

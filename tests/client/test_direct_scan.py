@@ -1,4 +1,4 @@
-"""A scan that a blocking thread reads by itself; and by the loop when that does not work out."""
+"""A scan that a blocking thread reads by itself, and the loop takes over when that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tail that is read by a blocking thread, without the loop; and with it when that does not work out."""
+"""A tail that a blocking thread reads by itself, and the loop takes over when that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters that name whole keys are found out, and no others."""
+"""Filters that name whole keys are recognized, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upserts, lookups and scans of a client whose cluster misbehaves: nothing is lost, doubled or put in another order."""
+"""Upserts, lookups and scans of a client whose cluster misbehaves: nothing is lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_changes_of_a_key_keep_their_order_when_answers_are_lost() -> None:
                 nonlocal lost
                 lost += 1
                 if lost % 3 == 0:
-                    await play._answer(call)  # done, and nobody hears of it
+                    await play._answer(call)  # done, and the client never learns of it
                 return RequestTimeout("too slow") if lost % 2 else None
 
             play.faults["UpsertRows"].append(Stay(lose))
@@ -200,7 +200,7 @@ def scan_of(cluster: Any, table: Any, **options: Any) -> KeyScan:
 
 @pytest.mark.parametrize("meanwhile", [0, 1])
 def test_rows_are_counted_at_the_instant_of_the_plan_where_tables_have_transactions(meanwhile: int) -> None:
-    """How many rows are live is told by facts; the ends of the plan, asked for after them, may lie further on."""
+    """The facts say how many rows are live; the cut, taken after them, may lie further on."""
 
     async def main() -> None:
         async with key_playing() as (play, cluster, table):
@@ -265,7 +265,7 @@ def test_an_instant_that_expires_after_the_first_row_is_an_error() -> None:
 
 
 def test_a_plan_that_was_given_is_not_replaced_by_another() -> None:
-    """Whoever made it reads its other parts elsewhere: of two instants they would be no table that ever was."""
+    """Its other parts are read elsewhere: parts of two instants together would be a table that never existed."""
 
     async def main() -> None:
         async with key_playing() as (play, cluster, table):

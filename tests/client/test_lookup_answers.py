@@ -1,4 +1,4 @@
-"""What a server answers to a lookup is looked at before it is used: positions, rows, buckets."""
+"""A server's answer to a lookup is checked before it is used: positions, rows, buckets."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_rows_are_found_by_the_positions_of_their_keys(table: strom.Table) -> No
 @pytest.mark.parametrize(
     ("positions", "rows", "sentence"),
     [
-        (u32(0, 3), 2, "a key that was not asked for"),
-        (u32(0, 1, 2, 3), 4, "a key that was not asked for"),
-        (u32(0, 2**32 - 1), 2, "a key that was not asked for"),
+        (u32(0, 3), 2, "a key that was not requested"),
+        (u32(0, 1, 2, 3), 4, "a key that was not requested"),
+        (u32(0, 2**32 - 1), 2, "a key that was not requested"),
         (u32(0, 1)[:-1], 2, "in the middle of a position"),
         (u32(0, 1, 2), 2, "rows that belong to no key"),
         (u32(0), 2, "rows that belong to no key"),

@@ -1,4 +1,4 @@
-"""A server that gets on is waited for; one that fails again and again is not."""
+"""A client waits for a server that makes progress, not for one that keeps failing."""
 
 from __future__ import annotations
 

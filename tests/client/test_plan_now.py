@@ -1,4 +1,4 @@
-"""A scan that a blocking thread plans by itself; and the loop where it has to."""
+"""A scan that a blocking thread plans by itself, and the loop where it has to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scan reads is decided before the first row, and is plain data."""
+"""A scan is planned before its first row, and the plan is plain data."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_filter_leaves_out_partitions_by_their_values() -> None:
 
 
 def test_a_partition_whose_values_cannot_be_read_is_kept() -> None:
-    """A Fluss client may name a partition as it likes; the others are left out all the same."""
+    """A Fluss client may give a partition any name; the others are pruned all the same."""
     odd = [
         PartitionInfo(90, "someday$9$eu", ("someday", "9", "eu")),
         PartitionInfo(91, "2026-01-01$99999$eu", ("2026-01-01", "99999", "eu")),

@@ -1,4 +1,4 @@
-"""Scans and tails against a cluster that plays: retries, moves, new partitions, order."""
+"""Scans and tails against a scripted cluster: retries, moved leaders, new partitions, order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a client tries again, how long it rests before that, and when it stops."""
+"""When a client retries, how long it pauses, and when it gives up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quick ways of a single lookup give what the general ones give."""
+"""The shortcut for one key returns what the general way returns."""
 
 from __future__ import annotations
 

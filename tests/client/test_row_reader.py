@@ -1,4 +1,4 @@
-"""Fetched batches become rows of the wanted columns, whatever schema they were written under."""
+"""Fetched batches become rows with the wanted columns, whichever schema they were written with."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Scan:
         try:
             return self._collected()
         except LakeCorrupt as error:
-            self._background.run(self._core.plan_anew(error))
+            self._background.run(self._core.replan(error))
         return self._collected()
 
     def _collected(self) -> pa.Table:
@@ -131,7 +131,7 @@ class Scan:
         except LakeCorrupt as error:
             if begun:
                 raise
-            self._background.run(self._core.plan_anew(error))
+            self._background.run(self._core.replan(error))
         yield from self._batches()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """Connections for threads that block, lent out and kept for the next call; and the one attempt that a thread makes.
 
-A thread that blocks asks by itself, once, without the loop. Whatever it cannot do (retry, learn who leads now, speak to
-an older server) is the loop's work: ``attempt`` gives None then, and the caller takes the general way.
+A blocking thread makes one attempt by itself, without the loop. Whatever it cannot do (retry, refresh leaders, speak to
+an older server) is the loop's work: ``attempt`` returns None then, and the caller takes the general way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class DirectCalls:
-    """The connections of one client. Any thread may borrow; a connection is nobody else's meanwhile."""
+    """The connections of one client. Any thread may borrow one, and has it to itself."""
 
     def __init__(self, connect: Callable[[Address], DirectCaller]) -> None:
         self._connect = connect
@@ -33,7 +33,7 @@ class DirectCalls:
         self._closed = False
 
     def attempt(self, servers: Sequence[Address], use: Callable[..., Result]) -> Result | None:
-        """What ``use`` makes of a connection to each of these servers; None where only the loop can go on."""
+        """The result of ``use`` with a connection to each of these servers; None where only the loop can go on."""
         lent: list[DirectCaller] = []
         try:
             lent.extend(map(self.borrow, servers))
@@ -45,7 +45,7 @@ class DirectCalls:
                 self.give_back(caller)
 
     def borrow(self, address: Address) -> DirectCaller:
-        """A connection that is nobody else's until ``give_back``."""
+        """A connection for this thread alone, until ``give_back``."""
         if self._forks != forks.count:
             raise forked()
         with self._lock:

@@ -11,7 +11,7 @@ import logging
 from strom.errors import KernelsCompiling, StromError
 from strom.runtime.clock import Clock
 
-TELL_EVERY_S = 2.0
+LOG_EVERY_S = 2.0
 FORGET_S = 60.0
 """After this long without a report, a repeated step counts as progress again: another table may need more."""
 
@@ -25,7 +25,7 @@ class Patience:
         self._clock = clock
         self._heard: set[str] = set()
         self._heard_at = float("-inf")
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
         self.moved_at = float("-inf")
         """When a server last made progress, on the monotonic clock."""
 
@@ -41,6 +41,6 @@ class Patience:
             return  # the same step, or one that keeps failing
         self._heard.add(error.message)
         self.moved_at = now
-        if self.moved_at - self._told_at >= TELL_EVERY_S:
-            self._told_at = self.moved_at
+        if self.moved_at - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = self.moved_at
             logger.warning("the server is %s; waiting for it", error.message)

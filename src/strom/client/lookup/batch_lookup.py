@@ -106,7 +106,7 @@ class BatchLookup:
             return pa.Table.from_batches((rows,))
         places = np.frombuffer(positions, "<u4").astype(np.int64)
         if places.max() >= count:
-            raise MalformedBatch("the server's answer belongs to a key that was not asked for", keys=count)
+            raise MalformedBatch("the server's answer names a key that was not requested", keys=count)
         return self._lookup.in_order((LookupHits(rows, places),), count)
 
 

@@ -117,7 +117,7 @@ def _places(positions: Bytes, count: int) -> Rows:
         raise MalformedBatch("the server's answer ends in the middle of a position", bytes=len(positions))
     found = np.frombuffer(positions, "<u4").astype(np.int64)
     if len(found) and found.max() >= count:
-        raise MalformedBatch("the server's answer belongs to a key that was not asked for", keys=count)
+        raise MalformedBatch("the server's answer names a key that was not requested", keys=count)
     return found
 
 

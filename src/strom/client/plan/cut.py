@@ -94,7 +94,7 @@ async def cut_table(cluster: Cluster, table: TableInfo, buckets: Sequence[Bucket
 
 
 def cut_now(cluster: Cluster, table: TableInfo, buckets: Sequence[BucketId]) -> Cuts | None:
-    """The cut of buckets that one server leads, asked for by this thread; None where only the loop can go on."""
+    """The cut of buckets that one server leads, requested by this thread; None where only the loop can go on."""
     leaders = {cluster.metadata.leader(bucket) for bucket in buckets}
     leader = leaders.pop() if len(leaders) == 1 else None
     if leader is None or cluster.direct is None:

@@ -75,8 +75,8 @@ class Images(KeyScan):
     @cached_property
     def schema(self) -> pa.Schema:
         """The facts of each row, then the table's columns."""
-        told = FACTS.set(2, FACTS.field(2).with_nullable(True))
-        return pa.schema([*told, *self._source.reader.arrow])
+        facts = FACTS.set(2, FACTS.field(2).with_nullable(True))
+        return pa.schema([*facts, *self._source.reader.arrow])
 
     @property
     def _parted(self) -> bool:

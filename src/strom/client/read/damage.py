@@ -104,7 +104,7 @@ class DamageMarks:
         return await self._cluster.at_leaders(self._table, [bucket], attempt)
 
 
-def told_where(table: TableInfo, bucket: BucketId, error: Corrupt) -> Corrupt:
+def located_error(table: TableInfo, bucket: BucketId, error: Corrupt) -> Corrupt:
     """An error about unreadable rows (with the offsets that ``RowReader`` noted), plus their table and what to do."""
     first, end = error.facts.get("first_offset"), error.facts.get("end_offset")
     if not isinstance(first, int) or not isinstance(end, int):

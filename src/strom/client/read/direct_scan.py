@@ -88,7 +88,7 @@ class DirectScan:
             try:
                 self._go_on(now.unread, reached)
             except StromError:
-                pass  # this answer is whole and counts; what follows is in ``left`` and is asked for again next time
+                pass  # this answer is whole and counts; the rest is in ``left`` and is requested again next time
         return DirectAnswer(now.unread, answer)
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class DirectScan:
 
 
 def _check_follows(unread: Unread, reached: int, following: Unread) -> None:
-    """What was asked for while an answer arrived must begin where that answer, now complete, ends."""
+    """The request sent while an answer arrived must begin where that answer, now complete, ends."""
     same = following.read is unread.read
     if reached != following.offset if same else reached < unread.read.end:
         raise Disconnected(f"an answer of {unread.read.bucket} ends elsewhere than it said")

@@ -120,7 +120,7 @@ class KeyScan(ServerScan):
         if isinstance(chunk, LookedUpChunk):
             return [chunk.rows]
         assert isinstance(chunk, Chunk)
-        if not self._parted:  # all rows: their offsets were not asked for
+        if not self._parted:  # all rows: their offsets were not requested
             return self._source.reader.read_all(chunk.batches, start=0, end=None)
         return self._source.reader.read_all(chunk.batches, start=chunk.start, end=chunk.end)
 

@@ -1,8 +1,8 @@
 """Reads a log table as it is at one moment.
 
-Planning fixes the moment (offsets of every bucket), when rows are first asked for; after that the same scan gives the
-same rows in the same order (partition, bucket, offset), however often it is read. Columns, filter and partitions are
-applied on the server; nothing else is sent.
+Planning fixes the moment (the offsets of every bucket) when rows are first read. After that the same scan gives the
+same rows in the same order (partition, bucket, offset), however often it is read. The server applies columns, filter
+and partitions, and sends nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strom.client.plan.log_plan import ScanPlan, buckets_of, check_kept, check_p
 from strom.client.plan.offsets import Offsets
 from strom.client.plan.partition_choice import PartitionChoice, chosen_buckets
 from strom.client.read.bucket_read import Unread
-from strom.client.read.damage import told_where
+from strom.client.read.damage import located_error
 from strom.client.read.fetching import ChunkStream
 from strom.client.read.log_bucket_read import LogBucketRead
 from strom.client.read.row_reader import Fetched
@@ -165,7 +165,7 @@ class LogScan(ServerScan):
         try:
             return self._source.reader.read_all(chunk.batches, start=chunk.start, end=chunk.end)
         except Corrupt as error:
-            raise told_where(self._source.table, self._bucket_of(chunk), error) from error
+            raise located_error(self._source.table, self._bucket_of(chunk), error) from error
 
     def _bucket_of(self, chunk: Chunk) -> BucketId:
         assert self._plan is not None
@@ -177,7 +177,7 @@ class LogScan(ServerScan):
         try:
             found = [reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches]
         except Corrupt as error:
-            raise told_where(self._source.table, self._bucket_of(chunk), error) from error
+            raise located_error(self._source.table, self._bucket_of(chunk), error) from error
         return [one for one in found if one is not None]
 
     async def count(self) -> int:

@@ -80,7 +80,7 @@ class RowScan(ABC):
     async def count(self) -> int:
         """The number of rows."""
 
-    async def plan_anew(self, error: LakeCorrupt) -> None:
+    async def replan(self, error: LakeCorrupt) -> None:
         """Plan again after an error, before any row was delivered, if that can help; otherwise raise the error."""
         raise error
 

@@ -20,7 +20,7 @@ from strom.client.plan.log_place import EARLIEST, Place
 from strom.client.plan.log_plan import check_place
 from strom.client.plan.offsets import Offsets
 from strom.client.plan.partition_choice import PartitionChoice, chosen_buckets
-from strom.client.read.damage import told_where
+from strom.client.read.damage import located_error
 from strom.client.read.direct_tail import DirectTail
 from strom.client.read.row_reader import Encoded
 from strom.client.read.source import Source
@@ -197,7 +197,7 @@ class LogTail:
         try:
             fetched = self._source.reader.read(encoded, start=start, end=None)
         except Corrupt as error:
-            raise told_where(self._source.table, cursor.bucket, error) from error
+            raise located_error(self._source.table, cursor.bucket, error) from error
         cursor.delivered = max(cursor.delivered, encoded[0].next_offset)
         return None if fetched is None else TailBatch(fetched, cursor.bucket, cursor.partition)
 

@@ -203,7 +203,7 @@ class UnionScan(RowScan):
                     if begun:
                         raise
                     await stream.close()
-                    await self.plan_anew(error)
+                    await self.replan(error)
                     stream = await self.stream(ordered=True)
                     continue
                 for batch in batches:
@@ -220,10 +220,10 @@ class UnionScan(RowScan):
         try:
             return await self._to_arrow()
         except LakeCorrupt as error:
-            await self.plan_anew(error)
+            await self.replan(error)
         return await self._to_arrow()
 
-    async def plan_anew(self, error: LakeCorrupt) -> None:
+    async def replan(self, error: LakeCorrupt) -> None:
         """Begin anew, where a file is missing because another engine expired its snapshot; else it is damage."""
         plan, at = self._plan, self._at
         if self._given or plan is None or plan.snapshot_id is None or (at is not None and at.snapshot_id):
@@ -260,7 +260,7 @@ class UnionScan(RowScan):
             try:
                 known = await self._count_by_reading(plan)
             except LakeCorrupt as error:
-                await self.plan_anew(error)
+                await self.replan(error)
                 known = await self._count_by_reading(await self._ready())
         return known if self.limit is None else min(known, self.limit)
 
