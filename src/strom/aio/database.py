@@ -84,7 +84,8 @@ class Database:
     """
 
     def __init__(self, session: Session, name: str) -> None:
-        self._session = session
+        self.session = self._session = session
+        """The connection that its tables share."""
         self.name = name
         """The database whose name may be left out."""
         self.server: LocalServer | None = None
@@ -93,11 +94,6 @@ class Database:
     def __repr__(self) -> str:
         closed = ", closed" if self._session.closed else ""
         return f"Database({self.name!r} at {self._session.addresses}{closed})"
-
-    @property
-    def session(self) -> Session:
-        """The connection that its tables share."""
-        return self._session
 
     @property
     def address(self) -> str:

@@ -27,13 +27,9 @@ class Keys:
     """The part of a table that needs a key. A log table raises :class:`strom.errors.NotPrimaryKeyTable`."""
 
     def __init__(self, session: Session, info: TableInfo) -> None:
-        self._session = session
-        self._info = info
-
-    @property
-    def session(self) -> Session:
+        self.session = self._session = session
         """The connection it was opened with."""
-        return self._session
+        self._info = info
 
     @property
     def info(self) -> TableInfo:

@@ -200,7 +200,7 @@ class Delivery:
             self._accumulator.acknowledged(batch)
             # Only if the loop has work: waking it for every answer would slow down a bulk load.
             sending = self._lane.sending if self._lane is not None else None
-            awaited = bool(self._flushes) or self._accumulator.bucket(batch.bucket).waits(sending)
+            awaited = bool(self._flushes.waiting) or self._accumulator.bucket(batch.bucket).waits(sending)
         self._standstill.acknowledged()
         if self.memory.give_quietly(batch.size_bytes) or awaited:
             self._loop.call_soon_threadsafe(self._after_carried)
@@ -464,7 +464,7 @@ class Delivery:
         self._flushes.fail(failure)
 
     def _tell_flushes(self) -> None:
-        if self._flushes:
+        if self._flushes.waiting:
             with self._lock:
                 oldest = self._accumulator.oldest_number()
             self._flushes.acknowledged(oldest)
