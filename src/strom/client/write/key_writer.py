@@ -18,7 +18,7 @@ from strom.client.cluster.written import WrittenTo
 from strom.client.input.arrow_input import ArrowInput, Columns
 from strom.client.input.filler_columns import filler
 from strom.client.input.key_input import key_schema, keyed, picked
-from strom.client.write.row_writer import RowWriter
+from strom.client.write.row_writer import RowWriter, check_kind
 from strom.client.write.upsert_call import (
     ALL,
     DELETE,
@@ -38,6 +38,7 @@ class KeyWriter(RowWriter):
     """The writer of a primary-key table."""
 
     def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions | None = None) -> None:
+        check_kind(table, keyed=True)
         options = options or WriterOptions()
         self._call = UpsertCall(table, options, timeout_ms=cluster.options.request_timeout_ms)
         super().__init__(cluster, table, options, self._call)
