@@ -1,8 +1,8 @@
-"""The beginning of a log that only the lake has: what a tail reads before it follows the servers.
+"""The lake-only beginning of a log: what a tail reads before it follows the servers.
 
-A row has one offset for ever, in both tiers. Of each bucket the rows below the servers' first offset are read from
-files, and the servers are followed from there on: each row once, in the order of its offset. Reading files takes its
-time, and retention goes on meanwhile; so it is looked again at the end, and what went to the lake alone is read, too.
+A row has one offset for ever, in both tiers. For each bucket, rows below the servers' first offset are read from files,
+and the servers are followed from there on: each row once, in the order of its offset. Retention goes on while files are
+read; so the tail checks again at the end, and reads rows that became lake-only meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PLANS_MAX = 5
 
 
 class LakeOnlyLog:
-    """What lies before the servers' rows. ``open`` decides what that is; ``next`` until None; then ``rest`` follows."""
+    """The rows before the servers' first. ``open``, ``next`` until None, then follow the servers from ``rest``."""
 
     def __init__(
         self,
@@ -66,16 +66,16 @@ class LakeOnlyLog:
 
     @property
     def positions(self) -> dict[tuple[str | None, int], int]:
-        """Where the reader is, of partitions that only the lake has, too."""
+        """Where the reader is, including lake-only partitions."""
         return dict(self._positions)
 
     @property
     def rest(self) -> Place:
-        """Where the servers are to be followed from."""
+        """Where to follow the servers from."""
         return Place(PlaceKind.EACH, each=dict(self._rest.items()))
 
     async def open(self) -> None:
-        """Decide what is read of the lake: all that is there from the start on, and on no server."""
+        """Plan what to read of the lake: everything from the start on that no server has."""
         await self._begin(self._start)
 
     async def _begin(self, start: Place, *, again: bool = False) -> None:
@@ -89,10 +89,10 @@ class LakeOnlyLog:
             except PartitionNotFound:
                 if not left:
                     raise
-                continue  # it was dropped between the two questions
+                continue  # it was dropped between the two calls
             if not left or _meet(whole, first):
                 break
-        if again:  # a partition may have been dropped by now, and nobody waits for it
+        if again:  # a partition may have been dropped by now
             names = {(one.partition, one.bucket.bucket) for one in whole.ends}
             start = replace(start, each={key: at for key, at in start.each.items() if key in names})
         plan = await between(self._cluster, self._wanted, whole, start, Place(PlaceKind.LATEST))
@@ -117,7 +117,7 @@ class LakeOnlyLog:
             self._warehouses.learn(self._table.table_id, facts.config)
 
     async def next(self) -> TailBatch | None:
-        """The next rows of the lake; None when there are no more that only the lake has."""
+        """The next rows of the lake; None when there are no more lake-only rows."""
         while True:
             found = await self._cluster.world.offload.run(self._read_on)
             if found is not None:
@@ -127,7 +127,7 @@ class LakeOnlyLog:
                 return None
 
     def _read_on(self) -> tuple[LakeFile, pa.RecordBatch] | None:
-        """Rows of the file that is open, or of the next; beside the loop."""
+        """Rows of the open file, or of the next one; runs off the loop."""
         assert self._plan is not None
         while True:
             if self._reading is None:
@@ -146,7 +146,7 @@ class LakeOnlyLog:
             self._done(file)
 
     def _done(self, file: LakeFile) -> None:
-        """All rows of a file were given, also those that no filter let pass."""
+        """Note that all rows of a file were delivered or filtered out."""
         place = (file.partition_name, file.bucket)
         self._positions[place] = max(self._positions[place], self._end_of(file))
         if not any((one.partition_name, one.bucket) == place for one in self._files):
@@ -173,12 +173,12 @@ class LakeOnlyLog:
         return TailBatch(fetched, bucket_of(self._table.table_id, file), file.partition_name)
 
     async def _again(self) -> bool:
-        """Whether rows went from the servers meanwhile that nobody has seen; then they are read next."""
+        """Whether unread rows left the servers meanwhile; then they are read next."""
         hot: list[Where] = [(bucket, None) for bucket in self._rest]
         try:
             first = await Offsets(self._cluster, self._table).at(Place(PlaceKind.EARLIEST), hot)
         except PartitionNotFound:
-            pass  # somebody dropped one: what is there now is looked for anew
+            pass  # a partition was dropped: plan again
         else:
             if all(first[bucket] <= offset for bucket, offset in self._rest.items()):
                 return False
@@ -188,7 +188,7 @@ class LakeOnlyLog:
 
 
 def _meet(plan: UnionPlan, first: Mapping[BucketId, int]) -> bool:
-    """Whether the servers still begin where the plan's files end, or before; otherwise rows lie between the two."""
+    """Whether the servers still begin where the plan's files end, or before; otherwise there is a gap."""
     assert isinstance(plan.hot, ScanPlan)
     begins = {one.bucket: one.end for one in plan.ends} | {one.bucket: one.start for one in plan.hot.ranges}
     return all(offset <= begins[bucket] for bucket, offset in first.items())
@@ -202,7 +202,7 @@ def _below(plan: UnionPlan, first: Mapping[BucketId, int]) -> UnionPlan:
 
 
 def _counts(plan: UnionPlan, file: LakeFile) -> bool:
-    """Whether a file has offsets that are asked for."""
+    """Whether a file has offsets within the limits."""
     assert plan.limits is not None
     bucket = bucket_of(plan.table_id, file)
     low, high = plan.limits.low.get(bucket, 0), plan.limits.high.get(bucket, file.last_offset + 1)

@@ -1,8 +1,8 @@
-"""Rows of a primary-key table that only the lake has: of partitions that the servers dropped when their time was over.
+"""Lake-only rows of a primary-key table: of partitions that retention dropped from the servers.
 
-Lookups ask the servers, which do not have these rows; whoever needs all rows of some keys looks into these files, too.
-A look says which partitions the servers had when it began. While they have all of these, nothing else is in the lake
-alone. Where there is no such partition, catalog and storage are left alone.
+Lookups go to the servers, which do not have these rows; a join that needs all rows of some keys reads these files, too.
+The result names the partitions that the servers had at the start. While they still have all of these, no other rows are
+lake-only. Without such a partition, catalog and storage are not touched.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Place = tuple[str | None, int]
 
 
 class LakeOnlyFile(NamedTuple):
-    """A file, and what its manifest says of some columns, by field id."""
+    """A file, and statistics of some columns, by field id."""
 
     file: LakeFile
     columns: Mapping[int, ColumnStats]
@@ -41,12 +41,12 @@ class LakeOnlyFile(NamedTuple):
 
 @dataclass(frozen=True)
 class LakeOnlyRows:
-    """What one look found. Plain data: it can be pickled and sent to a worker."""
+    """The lake-only rows at one instant. Plain data: it can be pickled and sent to a worker."""
 
     there: frozenset[int]
     """The ids of the partitions that the servers had."""
     ends: Mapping[Place, int] = field(default_factory=dict)
-    """The buckets that only the lake has, and where each of them ended."""
+    """The lake-only buckets, and where each of them ended."""
     files: tuple[LakeOnlyFile, ...] = ()
     config: LakeConfig | None = None
 
@@ -54,9 +54,9 @@ class LakeOnlyRows:
 async def find_lake_only_rows(
     cluster: Cluster, warehouses: Warehouses, table: TableInfo, columns: Sequence[str]
 ) -> LakeOnlyRows | None:
-    """What only the lake has now. None: the table has no lake, or no partitions: the servers have all of it.
+    """Find the lake-only rows. None: the table has no lake or no partitions, so the servers have all of it.
 
-    ``columns``: those whose bounds are wanted with every file.
+    ``columns``: those whose bounds come with every file.
     """
     if not table.partitioned or ENABLED not in table.description.properties:
         return None
@@ -65,7 +65,7 @@ async def find_lake_only_rows(
         try:
             return await _looked(cluster, warehouses, table, columns, expired=expired)
         except (LakeSnapshotNotFound, PartitionNotFound) as error:
-            # A snapshot expired or a partition went between two questions: the record is newer now, or the lake.
+            # A snapshot expired or a partition was dropped between two calls: the record is newer now, or the lake.
             if not left:
                 raise
             expired = expired or isinstance(error, LakeSnapshotNotFound)
@@ -109,7 +109,7 @@ async def _looked(
 async def _again(
     cluster: Cluster, table: TableInfo, there: Mapping[int, str], names: frozenset[str]
 ) -> dict[Place, int]:
-    """Partitions of these names that were made again: where their buckets end."""
+    """Recreated partitions of these names: where their buckets end."""
     again = {number for number, name in there.items() if name in names}
     if not again:
         return {}
@@ -121,7 +121,7 @@ async def _again(
 
 
 def _ends(record: LakeRecord, gone: Mapping[int, str], again: Mapping[Place, int]) -> dict[Place, int]:
-    """Without buckets that were made again and were given all rows of the ones before."""
+    """The ends, without recreated buckets that got all rows of their predecessors."""
     return {
         (gone[key.partition_id], key.bucket): place.offset
         for key, place in record.offsets.items()

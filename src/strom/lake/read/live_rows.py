@@ -1,4 +1,4 @@
-"""What the lake holds of one bucket, row by row: to bring a primary-key bucket back that lost its own files."""
+"""The live rows of one bucket in the lake, to restore a primary-key bucket that lost its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rows = tuple[npt.NDArray[np.int64], pa.RecordBatch]
 
 
 def live_rows(table: LakeTable, snapshot_id: int, place: Place) -> Iterator[Rows]:
-    """The live rows of a bucket in a snapshot with their offsets, rising; one row group at a time."""
+    """The live rows of a bucket in a snapshot with their offsets, ascending; one row group at a time."""
     snapshot = table.snapshot(snapshot_id)
     assert snapshot is not None
     held = files_of(table, snapshot)

@@ -1,4 +1,4 @@
-"""The state of a table's lake as rows: its snapshots, and how far each bucket is in it."""
+"""The state of a table's lake as rows: its snapshots, and how far it holds each bucket."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SNAPSHOT_COLUMNS = pa.schema(
 
 
 def lake_schema_of(schema: Schema) -> pa.Schema:
-    """The columns of ``t$lake``: the table's, then where each row is from."""
+    """The columns of ``t$lake``: the table's, then the origin of each row."""
     own = [
         pa.field(BUCKET, pa.int32(), nullable=False),
         pa.field(OFFSET, pa.int64(), nullable=False),

@@ -1,4 +1,4 @@
-"""A scan of rows that describe a table (``t$snapshots``, ``t$offsets``): they are asked for when it is first read."""
+"""A scan of rows that describe a table (``t$snapshots``, ``t$offsets``); they are fetched when it is first read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strom.model.schema import Schema
 
 
 class SystemScan(RowScan):
-    """A few rows, filtered and cut here."""
+    """A few rows; filter and limit are applied here."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class SystemScan(RowScan):
 
     @property
     def streaming_limit(self) -> int | None:
-        """How many rows to stop after."""
+        """The row limit."""
         return self.limit
 
     async def plan(self) -> ScanPlan:

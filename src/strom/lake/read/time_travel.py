@@ -1,7 +1,7 @@
-"""Parts of a union read in time: a log from one place to another, a table as it was at a moment or in a lake snapshot.
+"""Union reads limited in time: a log from one place to another, a table as of an instant or a lake snapshot.
 
-A log is cut by offset or by commit time, which every row has in both tiers, so any part that is kept can be read
-exactly. A primary-key table at a moment is read from the servers while they keep it; before that, it is the newest lake
+A log is cut by offset or by commit time, which every row has in both tiers, so any retained part can be read exactly. A
+primary-key table as of an instant is read from the servers while they keep it; before that, it is the newest lake
 snapshot that was committed by then.
 """
 
@@ -25,7 +25,7 @@ from strom.lake.read.warehouses import Warehouses
 from strom.model.bucket import BucketId
 
 SNAPSHOT_IDS_FROM = 1 << 48
-"""A whole number from here is a lake snapshot, below it an offset: no bucket gets so far, and no snapshot is so low."""
+"""Integers from here on are snapshot ids, below it offsets: no bucket gets this far, and no id is this low."""
 
 
 class Moment(NamedTuple):
@@ -36,7 +36,7 @@ class Moment(NamedTuple):
 
 
 def moment_of(at: object) -> Moment | None:
-    """The snapshot that ``at=`` means; None when it is a place in the log."""
+    """The snapshot or time in ``at=``; None when it is a place in the log."""
     if isinstance(at, int) and not isinstance(at, bool) and at >= SNAPSHOT_IDS_FROM:
         return Moment(snapshot_id=at)
     return None
@@ -45,7 +45,7 @@ def moment_of(at: object) -> Moment | None:
 async def plan_at(
     planner: UnionPlanner, warehouses: Warehouses, wanted: UnionRequest, at: Moment
 ) -> UnionPlan:
-    """The lake alone, at a snapshot or at the newest one of a time."""
+    """The lake alone, at a snapshot or at the newest one as of a time."""
     snapshot_id = at.snapshot_id
     if snapshot_id is None:
         assert at.time_ms is not None
@@ -59,7 +59,7 @@ async def plan_at(
 async def kept_instants(
     cluster: Cluster, wanted: UnionRequest, plan: UnionPlan, time_ms: int, lookups: Lookups
 ) -> UnionPlan | None:
-    """A primary-key table at a time as the servers keep it; None when they do not any more."""
+    """A primary-key table as of a time, from the servers; None when they no longer keep it."""
     table = wanted.table
     if any(one.end and not one.hot for one in plan.ends):
         return None  # rows that only the lake has
@@ -98,7 +98,7 @@ async def between(
     there = [(one.bucket, one.partition) for one in plan.ends if one.hot]
     offsets = Offsets(cluster, wanted.table)
     starts = {} if start == EARLIEST else await offsets.at(start, there)
-    ends = {} if end == LATEST else await offsets.at(end, there)  # without one: where the plan ends
+    ends = {} if end == LATEST else await offsets.at(end, there)  # default: where the plan ends
     ranges = [_cut(one, starts, ends) for one in plan.hot.ranges]
     high = _limits(end, plan.ends, ends)
     limits = LakeLimits(
@@ -108,7 +108,7 @@ async def between(
         before_ms=end.value if end.kind is PlaceKind.TIME else None,
     )
     kept = ScanPlan(plan.table_id, tuple(one for one in ranges if one.rows > 0))
-    reached = {**high, **ends}  # what servers told; of a bucket that is in the lake alone, what was said
+    reached = {**high, **ends}  # from the servers; for a lake-only bucket, as given
     last = tuple(one._replace(end=min(one.end, reached.get(one.bucket, one.end))) for one in plan.ends)
     return replace(plan, hot=kept, limits=limits, ends=last)
 
@@ -119,9 +119,9 @@ def _cut(one: BucketRange, starts: Mapping[BucketId, int], ends: Mapping[BucketI
 
 
 def _limits(place: Place, buckets: Sequence[BucketEnd], known: Mapping[BucketId, int]) -> dict[BucketId, int]:
-    """The offset of a place in each bucket; empty where times count. ``known``: those that servers told.
+    """The offset of a place in each bucket; empty where times count. ``known``: those from the servers.
 
-    Where some offsets were said, a bucket that was left out is at its beginning.
+    Where offsets of some buckets are given, the others start at their beginning.
     """
     match place.kind:
         case PlaceKind.TIME:

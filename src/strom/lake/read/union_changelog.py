@@ -1,4 +1,4 @@
-"""The changelog of a log table in both tiers: every row was appended, and the lake knows where and when."""
+"""The changelog of a log table in both tiers: every row is an append, and the lake has its offset and time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UnionChangelog(UnionScan):
     @cached_property
     def schema(self) -> pa.Schema:
         """The facts of each change, then the table's columns."""
-        told = FACTS.set(2, FACTS.field(2).with_nullable(True))  # another engine's file may not say when
+        told = FACTS.set(2, FACTS.field(2).with_nullable(True))  # another engine's file may lack times
         return pa.schema([*told, *self._schema])
 
     def hot_scan(self, plan: UnionPlan, columns: Sequence[str]) -> RowScan:
@@ -36,7 +36,7 @@ class UnionChangelog(UnionScan):
         return made
 
     def rows_of(self, chunk: AnyChunk) -> Iterator[pa.RecordBatch]:
-        """The changes of a chunk, of either tier in the same form."""
+        """The changes of a chunk, in the same form from either tier."""
         for batch in super().rows_of(chunk):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 

@@ -1,8 +1,8 @@
 """Reads the lake part of a plan through Arrow: live rows of its files, in the order of the plan.
 
-Which rows of a file died since its snapshot is known before the file is read: by offset, and in a file of ours a row
-follows from its offset (``sidecar.py``). They are left out together with those that position deletes name, in one go.
-Of another engine's file the column ``__offset`` is read, and each row's looked up.
+Rows that died since the snapshot are known by offset before a file is read, and in Strom's files the offset gives the
+row (``sidecar.py``). They are left out together with the rows that position deletes name, in one pass. In another
+engine's file, the column ``__offset`` is read and every row is looked up.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read_one(
 
 
 def rows_of(storage: Storage, file: LakeFile, offsets: Longs) -> Longs | None:
-    """The rows of a file that have these offsets, sorted; None where only its column tells."""
+    """The rows of a file with these offsets, sorted; None where only its column tells."""
     if not len(offsets):
         return _NONE
     if not is_own(file.path):
@@ -76,7 +76,7 @@ def rows_of(storage: Storage, file: LakeFile, offsets: Longs) -> Longs | None:
         uri = file.path + SUFFIX
         try:
             held = decode(storage.read(uri), uri)
-        except LakeCorrupt:  # it is missing or damaged, and the column says the same
+        except LakeCorrupt:  # the sidecar is missing or damaged; the column says the same
             return None
         if (held.first, held.last, held.rows) != (file.first_offset, file.last_offset, file.rows):
             raise LakeCorrupt(f"{uri} is not of its data file", uri=uri)
@@ -85,7 +85,7 @@ def rows_of(storage: Storage, file: LakeFile, offsets: Longs) -> Longs | None:
 
 
 class _Sieve:
-    """Which rows of a file count: not dead, within the offsets and times that were asked for."""
+    """Which rows of a file count: not dead, and within the limits of offsets and times."""
 
     def __init__(self, dead: Longs, plan: UnionPlan, file: LakeFile) -> None:
         limits = plan.limits or LakeLimits()

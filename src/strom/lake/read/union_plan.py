@@ -1,8 +1,8 @@
 """What a union read reads: files of one lake snapshot up to offset A of each bucket, and the log from A to B.
 
-Plain data. A plan can be kept, pickled and shipped; reading it always gives the same rows, while the lake keeps the
-snapshot and the servers keep the offsets. No row is in both parts: a file holds offsets below A only, the hot part
-those from A; of a primary-key table the offsets below A that died before B (``dead``) are left out of the files.
+Plain data. A plan can be kept, pickled and sent; reading it always gives the same rows, as long as the lake keeps the
+snapshot and the servers keep the offsets. No row is in both parts: files hold offsets below A only, the hot part those
+from A on. In a primary-key table, offsets below A that died before B (``dead``) are left out of the files.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Offsets = npt.NDArray[np.int64]
 
 
 class BucketEnd(NamedTuple):
-    """Up to where a bucket is read."""
+    """Where the read of a bucket ends."""
 
     bucket: BucketId
     partition: str | None
     end: int
     hot: bool
-    """Whether a server has the bucket; False: the lake alone."""
+    """Whether a server has the bucket; False: it is lake-only."""
 
 
 @dataclass(frozen=True)
 class LakeLimits:
-    """Rows of files that count: offsets [low, high) of a bucket, commit times [after_ms, before_ms)."""
+    """Limits of the rows in files: offsets [low, high) of a bucket, commit times [after_ms, before_ms)."""
 
     low: Mapping[BucketId, int] = field(default_factory=dict)
     high: Mapping[BucketId, int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class LakeLimits:
 
 @dataclass(frozen=True)
 class UnionPlan:
-    """The parts of one table at one instant. ``snapshot_id`` None: the lake has no part in it."""
+    """The parts of one table at one instant. ``snapshot_id`` None: nothing is read from the lake."""
 
     table_id: int
     snapshot_id: int | None
@@ -59,15 +59,15 @@ class UnionPlan:
     """In the order of a scan: partition, bucket, offset."""
     hot: ScanPlan | KeyScanPlan
     dead: Mapping[BucketId, Offsets] = field(default_factory=dict)
-    """Sorted; of primary-key buckets whose files are read."""
+    """Dead offsets, sorted, of primary-key buckets whose files are read."""
     ends: tuple[BucketEnd, ...] = ()
-    """B of every bucket that was chosen, with or without rows."""
+    """B of every chosen bucket, with or without rows."""
     limits: LakeLimits | None = None
-    """What else the rows of the files must fulfil, where a part of a log was asked for."""
+    """Further limits of the files' rows, when only a part of a log is read."""
 
     @property
     def rows(self) -> int | None:
-        """Rows before filters; None where only reading tells."""
+        """Rows before filters; None where only reading can tell."""
         if self.files and (isinstance(self.hot, KeyScanPlan) or self.limits is not None):
             return None
         hot = self.hot.rows
@@ -75,12 +75,12 @@ class UnionPlan:
 
     @property
     def offsets(self) -> dict[Key, int]:
-        """The instant by (partition, bucket): a tail or changelog goes on from here."""
+        """The instant by (partition, bucket): a tail or changelog continues from here."""
         return {(one.partition, one.bucket.bucket): one.end for one in self.ends}
 
     @property
     def hot_buckets(self) -> int:
-        """From how many buckets hot rows are read."""
+        """Number of buckets whose hot rows are read."""
         return len(self.hot.instants if isinstance(self.hot, KeyScanPlan) else self.hot.ranges)
 
     def dead_of(self, file: LakeFile) -> Offsets:
@@ -97,5 +97,5 @@ class UnionPlan:
 
 
 def bucket_of(table_id: int, file: LakeFile) -> BucketId:
-    """The bucket that a file's rows are from."""
+    """The bucket of a file's rows."""
     return BucketId(table_id, file.partition_id, file.bucket)

@@ -1,11 +1,11 @@
-"""Plans union reads of several tables at one moment: the lake's record first, then where the buckets end.
+"""Plans union reads of several tables at one instant: the lake's record first, then where the buckets end.
 
-The order is the promise. The record says: the lake's snapshot holds every offset below A. Asked after it, a bucket
-ends at B ≥ A (or refuses: the lake is ahead of a log that lost its end, then the lake alone is read). So the rows
-below A come from the lake and those from A from the log, each once, whatever rounds land meanwhile.
+The order matters. The record says that the lake's snapshot holds every offset below A. A bucket that is asked after
+that ends at B ≥ A (or refuses: the lake is ahead of a log that lost its end; then only the lake is read). So rows below
+A come from the lake and rows from A on from the log, each once, whatever rounds land meanwhile.
 
-The lake is left alone, catalog and storage both, when the filter contradicts what the record says of its rows, or no
-chosen partition is in it.
+Neither the lake's catalog nor its storage is touched when the filter lies outside the bounds in the record, or no
+chosen partition is in the lake.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from strom.model.lake.lake_record import LakeRecord
 Tier = Literal["both", "hot", "lake"]
 
 NO_PARTITION = -1
-"""In place of the id of a partition that neither the servers nor the record know any more: this or lower."""
+"""Stand-in ids, from here down, for partitions that neither the servers nor the record know any more."""
 PLANS_MAX = 5
 DEAD_AT_ONCE = 16
 ENABLED = "table.datalake.enabled"
@@ -54,7 +54,7 @@ ENABLED = "table.datalake.enabled"
 
 @dataclass(frozen=True)
 class UnionRequest:
-    """One table of a read. ``where`` is checked; rows that do not pass it need not come."""
+    """One table of a read. ``where`` is checked; rows that do not pass it may be left out."""
 
     table: TableInfo
     where: Predicate | None = None
@@ -63,15 +63,15 @@ class UnionRequest:
 
 
 class FileLister(Protocol):
-    """Tells the files of a table's lake snapshot, and what the lake says of itself."""
+    """Finds the files of a table's lake snapshot, and reads the lake's own record."""
 
     async def files(
         self, facts: LakeFacts, table: TableInfo, snapshot_id: int, where: Predicate | None
     ) -> list[LakeFile]:
-        """Those whose rows may pass the filter, in the order of a scan."""
+        """The files whose rows may pass the filter, in the order of a scan."""
 
     async def record_now(self, facts: LakeFacts, table: TableInfo) -> LakeRecord:
-        """The record as the lake itself would have it."""
+        """The record according to the lake itself."""
 
 
 @dataclass
@@ -81,11 +81,11 @@ class _Chosen:
     wanted: UnionRequest
     facts: LakeFacts | None
     buckets: list[tuple[BucketId, str | None]]
-    """Those that the servers have and the filter leaves."""
+    """Buckets that the servers have and the filter keeps."""
     gone: list[tuple[BucketId, str]] = field(default_factory=list)
-    """Of partitions that only the lake has."""
+    """Buckets of lake-only partitions."""
     wrong: LakeFacts | None = None
-    """The lake as it is known, where it is in quarantine and not read."""
+    """What is known of a quarantined lake, which is not read."""
 
     @property
     def record(self) -> LakeRecord | None:
@@ -97,7 +97,7 @@ class _Chosen:
 
 
 class UnionPlanner:
-    """Makes plans for one connection."""
+    """Plans reads for one connection."""
 
     def __init__(self, cluster: Cluster, files: FileLister) -> None:
         self._cluster = cluster
@@ -105,7 +105,7 @@ class UnionPlanner:
         self._files = files
 
     async def plan(self, wanted: Sequence[UnionRequest]) -> list[UnionPlan]:
-        """All tables at one moment, in whole transactions."""
+        """Plan all tables at one instant, in whole transactions."""
         expired = False
         for left in reversed(range(PLANS_MAX)):
             chosen = list(await asyncio.gather(*(self._choose(one, expired=expired) for one in wanted)))
@@ -113,8 +113,8 @@ class UnionPlanner:
                 vector = await self._cut(chosen)
                 return list(await asyncio.gather(*(self._plan(one, vector) for one in chosen)))
             except (Expired, StaleEpoch, PartitionNotFound, LakeSnapshotNotFound) as error:
-                # A round landed, a leader changed, a partition went or a snapshot expired between our questions: the
-                # record is newer now. Or another engine expired it, and the lake itself knows better.
+                # A round landed, a leader changed, a partition was dropped or a snapshot expired between our calls:
+                # the record is newer now. Or another engine expired it, and the lake itself knows better.
                 if not left:
                     raise
                 expired = expired or isinstance(error, LakeSnapshotNotFound)
@@ -123,7 +123,7 @@ class UnionPlanner:
     # --- what there is ----------------------------------------------------------------------------------------
 
     async def facts(self, table: TableInfo) -> LakeFacts | None:
-        """What the cluster knows of a table's lake; None when it never had to do with one."""
+        """What the cluster knows of a table's lake; None when it never had one."""
         if ENABLED not in table.description.properties:
             return None
         try:
@@ -132,7 +132,7 @@ class UnionPlanner:
             return None
 
     async def _renewed(self, facts: LakeFacts, table: TableInfo) -> LakeFacts:
-        """What is known of a lake whose snapshot was expired: by what the lake says of itself."""
+        """What is known of a lake whose snapshot expired, according to the lake itself."""
         record = await self._files.record_now(facts, table)
         return replace(facts, record=record, snapshot_id=record.snapshot_id, reason=record.reason)
 
@@ -151,12 +151,12 @@ class UnionPlanner:
         if facts is not None and facts.record is not None and facts.record.quarantined:
             if wanted.tier != "both":
                 raise quarantined(table, facts)
-            facts, wrong = None, facts  # is not read; what the servers have must be all
+            facts, wrong = None, facts  # not read: the servers must have everything
         if not table.partitioned:
             choose_partitions(table.description, [], wanted.partitions)
             return _Chosen(wanted, facts, list(buckets_of(table, None)), wrong=wrong)
         gone = _gone(table, facts or wrong, existing)
-        if _newest(gone) > _newest(existing):  # made, and tiered, since we asked
+        if _newest(gone) > _newest(existing):  # created and tiered since we asked
             known = {one.partition_id for one in existing}
             now = await self._cluster.partitions(table)
             existing += [one for one in now if one.partition_id not in known]
@@ -225,7 +225,7 @@ class UnionPlanner:
         return replace(plan, dead=await self._dead(chosen, hot, files))
 
     async def plan_snapshot(self, wanted: UnionRequest, snapshot_id: int) -> UnionPlan:
-        """A snapshot of the lake alone: the table as it was when that was committed, with its partitions of then."""
+        """A snapshot of the lake alone: the table as of that commit, with its partitions at the time."""
         table = wanted.table
         facts = await self._lake_facts(replace(wanted, tier="lake"))
         found = await self._files.files(facts, table, snapshot_id, wanted.where)
@@ -235,7 +235,7 @@ class UnionPlanner:
             return UnionPlan(table.table_id, snapshot_id, tuple(found), hot)
         existing = await self._cluster.partitions(table)
         there = {one.name: one for one in [*existing, *_gone(table, facts, existing)]}
-        for file in found:  # one that somebody dropped since
+        for file in found:  # a partition that was dropped since
             name = file.partition_name or ""
             there.setdefault(name, PartitionInfo(NO_PARTITION - len(there), name, tuple(name.split("$"))))
         chosen = choose_partitions(table.description, list(there.values()), wanted.partitions)
@@ -246,9 +246,9 @@ class UnionPlanner:
         return UnionPlan(table.table_id, snapshot_id, files, hot)
 
     async def _lake_facts(self, wanted: UnionRequest) -> LakeFacts:
-        """What is known of a lake that is to be read alone; LakeDisabled, LakeQuarantined when it is not to be.
+        """What is known of a lake that is read alone; LakeDisabled or LakeQuarantined when it cannot be.
 
-        An empty table has nothing to bring there, and no rows in it.
+        An empty table needs no lake: there is nothing to tier.
         """
         table = wanted.table
         facts = await self.facts(table)
@@ -299,10 +299,10 @@ class UnionPlanner:
 
 
 def quarantined(table: TableInfo, facts: LakeFacts) -> LakeQuarantined:
-    """Why a lake is not read, and what to do."""
-    reason = facts.reason or "its lake holds what no round of ours wrote"
+    """The error of a quarantined lake: why it is not read, and what to do."""
+    reason = facts.reason or "its lake holds rows that no round wrote"
     return LakeQuarantined(
-        f"the lake table of {table.path} is quarantined: {reason.rstrip('.')}. Once it is in order, `strom lake "
+        f"the lake table of {table.path} is quarantined: {reason.rstrip('.')}. Once it is repaired, `strom lake "
         f'rebuild {table.path}` lets it go on; what the servers still hold can be read with tier="hot"',
         table=str(table.path),
     )
@@ -316,10 +316,10 @@ def _tiered(record: LakeRecord | None, bucket: BucketId) -> Tiered | None:
 
 
 def _all_hot(chosen: _Chosen, wrong: LakeFacts, vector: Mapping[BucketId, Cut]) -> bool:
-    """Whether the servers hold all that the lake has of the chosen buckets, so that nobody needs it.
+    """Whether the servers hold everything that the lake has of the chosen buckets, so that the lake is not needed.
 
-    Those of a primary-key table hold every live row, a log as long as retention has taken nothing of it. One that lost
-    its end to a crash does not: the lake is ahead of it.
+    Buckets of a primary-key table hold every live row, log buckets as long as retention has removed nothing. A bucket
+    that lost its end in a crash does not: the lake is ahead of it.
     """
     assert wrong.record is not None
     keyed = chosen.wanted.table.description.has_primary_key
@@ -341,7 +341,7 @@ def _newest(partitions: Sequence[PartitionInfo]) -> int:
 def _gone(
     table: TableInfo, facts: LakeFacts | None, existing: Sequence[PartitionInfo]
 ) -> list[PartitionInfo]:
-    """Partitions that the servers dropped when their time was over, and the lake keeps."""
+    """Partitions that retention dropped from the servers, and the lake keeps."""
     if facts is None or facts.record is None:
         return []
     there = {one.partition_id for one in existing}
@@ -350,13 +350,13 @@ def _gone(
         PartitionInfo(partition_id, name, tuple(name.split("$")))
         for partition_id, name in facts.record.partitions.items()
         if partition_id not in there
-        and partition_id not in facts.record.dropped  # by a person: the next round deletes its rows
+        and partition_id not in facts.record.dropped  # dropped explicitly: the next round deletes its rows
         and name.count("$") == width - 1
     ]
 
 
 def _not_taken_over(chosen: _Chosen, vector: Mapping[BucketId, Cut]) -> list[tuple[BucketId, str]]:
-    """Partitions that only the lake has, without those that were made again and were given all rows of the old one."""
+    """Lake-only partitions, without recreated ones that got all rows of their predecessors."""
     ends = {(name, bucket.bucket): vector[bucket].end for bucket, name in chosen.buckets if bucket in vector}
     return [
         (bucket, name)

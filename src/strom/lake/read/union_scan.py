@@ -1,8 +1,8 @@
 """Reads one table from lake and log together: every row once, at one instant, in the order partition, bucket, offset.
 
-Planned when rows are first asked for (``union_planner.py``); after that the same rows each time. A plan whose hot part
-the servers let go of, or whose files another engine expired, is made anew, while nothing of it was delivered. Files are
-read by whoever asks for the rows, one row group at a time; hot rows come as in any scan.
+Planned when rows are first read (``union_planner.py``); after that it returns the same rows each time. As long as
+nothing was delivered, a plan whose hot part the servers no longer keep, or whose files another engine expired, is
+replaced. Files are read by the consumer of the rows, one row group at a time; hot rows come as in any scan.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PLANS_MAX = 5
 
 
 def _output(schema: Schema, columns: Sequence[str] | None, tier: Tier) -> tuple[list[str], pa.Schema]:
-    """The columns of the result; rows of the lake alone also have those that say where they are from."""
+    """The columns of the result; a scan of the lake alone can also have those that give a row's origin."""
     own = set(OWN_COLUMNS) & set(columns or ()) if tier == "lake" else set()
     reader = RowReader(schema, None if columns is None else [name for name in columns if name not in own])
     if not own or columns is None:
@@ -52,14 +52,14 @@ def _output(schema: Schema, columns: Sequence[str] | None, tier: Tier) -> tuple[
 
 
 class LakeChunk(NamedTuple):
-    """One file to be read; whoever wants the rows reads it."""
+    """One file; the consumer of the rows reads it."""
 
     range_number: int
     file: LakeFile
 
 
 class HotChunk(NamedTuple):
-    """What a server answered, and who can read it."""
+    """An answer of a server, and the scan that can decode it."""
 
     range_number: int
     chunk: AnyChunk
@@ -67,7 +67,7 @@ class HotChunk(NamedTuple):
 
 
 class UnionScan(RowScan):
-    """One question to one table of both tiers."""
+    """One read of one table in both tiers."""
 
     def __init__(
         self,
@@ -112,11 +112,11 @@ class UnionScan(RowScan):
 
     @property
     def streaming_limit(self) -> int | None:
-        """How many rows to stop after while reading."""
+        """The row limit while reading."""
         return self.limit
 
     async def plan(self) -> UnionPlan:  # type: ignore[override]
-        """What is read of the lake and of the log, fixed the first time."""
+        """The plan of lake and log, fixed at first use."""
         if self._plan is None:
             if self._before is not None:
                 await self._before()
@@ -136,7 +136,7 @@ class UnionScan(RowScan):
         return kept if kept is not None else await plan_at(planner, self._warehouses, wanted, at)
 
     async def plan_again(self, expired: Expired | OffsetOutOfRange) -> UnionPlan:
-        """A later instant, after the servers let go of this one."""
+        """Plan a later instant, because the servers no longer keep this one."""
         if self._given:
             raise expired
         self._plan = None
@@ -145,11 +145,11 @@ class UnionScan(RowScan):
     # --- rows -------------------------------------------------------------------------------------------------
 
     async def stream(self, *, ordered: bool) -> Chunks:
-        """Files and answers, to be given to ``read`` one by one."""
+        """Files and answers; pass each to ``read``."""
         return UnionChunks(self, await self._ready(), self._names, ordered=ordered)
 
     async def _ready(self) -> UnionPlan:
-        """The plan, with its files within reach: it may have been made elsewhere."""
+        """The plan, with the storage of its files known: it may come from another process."""
         plan = await self.plan()
         if plan.files and not self._warehouses.knows(plan.table_id):
             facts = await UnionPlanner(self._cluster, self._warehouses).facts(self._table)
@@ -172,7 +172,7 @@ class UnionScan(RowScan):
         return made
 
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
-        """The rows of a chunk; any thread."""
+        """The rows of a chunk. Any thread may call."""
         return list(self.rows_of(chunk))
 
     def rows_of(self, chunk: AnyChunk) -> Iterator[pa.RecordBatch]:
@@ -191,7 +191,7 @@ class UnionScan(RowScan):
         yield from read_one(storage, self._plan, file, self._table.schema, columns, where)
 
     async def to_batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """The rows, batch by batch, in order; files are read beside the loop."""
+        """The rows, batch by batch, in order; files are read off the loop."""
         left = self.limit
         begun = False
         stream = await self.stream(ordered=True)
@@ -224,7 +224,7 @@ class UnionScan(RowScan):
         return await self._to_arrow()
 
     async def replan(self, error: LakeCorrupt) -> None:
-        """Begin anew, where a file is missing because another engine expired its snapshot; else it is damage."""
+        """Start over if a file is missing because another engine expired its snapshot; otherwise it is damage."""
         plan, at = self._plan, self._at
         if self._given or plan is None or plan.snapshot_id is None or (at is not None and at.snapshot_id):
             raise error
@@ -249,7 +249,7 @@ class UnionScan(RowScan):
         return self.read(chunk)
 
     async def count(self) -> int:
-        """How many rows there are; without a filter none is read where plans tell it."""
+        """Count the rows; without a filter none is read where the plan tells."""
         if self._plan is None and self._whole_now and await self._all_hot():
             core = KeyScan(self._cluster, self._table, lookups=self._lookups, before=self._before)
             found = await core.count()
@@ -266,13 +266,13 @@ class UnionScan(RowScan):
 
     @property
     def _whole_now(self) -> bool:
-        """Whether all rows of a primary-key table are meant: its servers know how many are live."""
+        """Whether all rows of a primary-key table are counted: its servers know the number of live rows."""
         wanted = self._wanted
         plain = wanted.where is None and wanted.partitions is None and self._at is None
         return plain and wanted.tier == "both" and self._table.description.has_primary_key
 
     async def _all_hot(self) -> bool:
-        """Whether the servers have every partition: one whose time was over may be in the lake alone."""
+        """Whether the servers have every partition: an expired one may be lake-only."""
         return not self._table.partitioned or all(one.hot for one in (await self.plan()).ends)
 
     async def _count_by_reading(self, plan: UnionPlan) -> int:
@@ -353,7 +353,7 @@ class UnionChunks:
 
 
 class ScanOrder(NamedTuple):
-    """The places of files and of hot ranges in the order of a scan."""
+    """The positions of files and hot ranges in the order of a scan."""
 
     files: list[int]
     hot: list[int]
@@ -374,7 +374,7 @@ def numbers_of(plan: UnionPlan) -> ScanOrder:
 
 
 def parts_of(plan: UnionPlan) -> Iterator[int | tuple[int, UnionPlan]]:
-    """In order: the number of a file, or one hot bucket as a plan of its own with its number."""
+    """In order: the number of a file, or one hot bucket as a separate plan with its number."""
     numbers = numbers_of(plan)
     order: list[tuple[int, int, bool]] = [(number, at, False) for at, number in enumerate(numbers.files)]
     order += [(number, at, True) for at, number in enumerate(numbers.hot)]
@@ -404,7 +404,7 @@ def _hot_ranges(plan: UnionPlan) -> Sequence[BucketRange | Instant]:
 
 
 def _hot_only(plan: UnionPlan, places: Sequence[int]) -> UnionPlan:
-    """The hot part cut to some of its ranges, which lie side by side."""
+    """The hot part, limited to some adjacent ranges."""
     if isinstance(plan.hot, KeyScanPlan):
         some = tuple(plan.hot.instants[at] for at in places)
         return replace(plan, hot=replace(plan.hot, instants=some))

@@ -1,8 +1,8 @@
-"""The lake as one connection reads it: catalog and storage opened when they are first needed, snapshots kept.
+"""The lake as one connection reads it: catalog and storage are opened at first use, snapshots are cached.
 
-A snapshot never changes, so its list of files is read once and kept (the newest few). Another engine may expire it with
-its files, though: now and then the catalog is asked whether it is still there. Everything here blocks, and runs beside
-the event loop. Without the `lake` extra nothing of it can run; reads that need no lake never come here.
+A snapshot never changes, so its list of files is read once and cached (the newest few). Another engine may expire it
+with its files, though, so the catalog is asked from time to time whether it still exists. Everything here blocks, and
+runs off the event loop. It needs the `lake` extra; reads that need no lake never come here.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Result = TypeVar("Result")
 KEPT_MAX = 64
 """Snapshots whose files are remembered."""
 BELIEVED_S = 2.0
-"""So long a snapshot that was seen in the catalog is taken to be there."""
+"""How long a snapshot that was seen in the catalog is assumed to exist."""
 
 
 class Warehouses:
-    """What one connection knows of the lake. ``secrets``: the reader's own keys, where the environment has none."""
+    """What one connection knows of the lake. ``secrets``: the reader's credentials, if not in the environment."""
 
     def __init__(
         self, offload: Offload, secrets: Mapping[str, str] | None = None, clock: Clock | None = None
@@ -55,11 +55,11 @@ class Warehouses:
 
     @property
     def catalogs(self) -> list[LakeCatalog]:
-        """Those that were opened so far."""
+        """The catalogs opened so far."""
         return list(self._catalogs.values())
 
     def storage_of(self, table_id: int) -> Storage:
-        """The storage that a table's planned files are in."""
+        """The storage of a table's planned files."""
         return self._by_table[table_id]
 
     def knows(self, table_id: int) -> bool:
@@ -67,7 +67,7 @@ class Warehouses:
         return table_id in self._by_table
 
     def learn(self, table_id: int, config: LakeConfig) -> None:
-        """Where a table's files are that were planned elsewhere."""
+        """Note where the files of a table are that was planned elsewhere."""
         self._by_table.setdefault(table_id, Storage(config, self._secrets))
 
     async def files(
@@ -80,7 +80,7 @@ class Warehouses:
     async def described(
         self, facts: LakeFacts, table: TableInfo, snapshot_id: int
     ) -> list[tuple[LakeFile, Mapping[int, ColumnStats]]]:
-        """All files of a snapshot, with what the manifests say of their columns, by field id."""
+        """All files of a snapshot, with their column statistics by field id."""
         kept = await self._snapshot(facts, table, snapshot_id)
         return kept.described({} if facts.record is None else facts.record.partitions)
 
@@ -89,14 +89,14 @@ class Warehouses:
         return kept if kept is not None else await self._offload.run(self._read, facts, table, snapshot_id)
 
     async def record_now(self, facts: LakeFacts, table: TableInfo) -> LakeRecord:
-        """The record as the lake itself would have it, where the cluster's names a snapshot that is gone.
+        """The record according to the lake itself, when the cluster's record names a snapshot that is gone.
 
-        In quarantine, where the lake is not what rounds of ours made of it.
+        Quarantined, when the lake is not what our rounds wrote.
         """
         return await self._offload.run(self._record_now, facts, table)
 
     async def is_gone(self, facts: LakeFacts, table: TableInfo, snapshot_id: int) -> bool:
-        """Whether a snapshot was expired; then it is forgotten here, too."""
+        """Whether a snapshot has expired; then it is dropped from the cache, too."""
         self._seen.pop((table.table_id, snapshot_id), None)
         try:
             await self._snapshot(facts, table, snapshot_id)
@@ -105,7 +105,7 @@ class Warehouses:
         return False
 
     async def snapshots(self, facts: LakeFacts, table: TableInfo) -> list[SnapshotFacts]:
-        """The snapshots that can still be read, oldest first."""
+        """The readable snapshots, oldest first."""
         return await self._offload.run(self._list, facts, table)
 
     async def snapshot_at(self, facts: LakeFacts, table: TableInfo, time_ms: int) -> int:
@@ -121,32 +121,32 @@ class Warehouses:
     async def on_table(
         self, facts: LakeFacts, table: TableInfo, work: Callable[[LakeTable], Result]
     ) -> Result:
-        """What ``work`` makes of a lake table, looked up anew."""
+        """Run ``work`` on a freshly loaded lake table."""
         return await self._offload.run(self._on_table, facts, table, work)
 
     async def on_catalog(self, config: LakeConfig, work: Callable[[LakeCatalog], Result]) -> Result:
-        """What ``work`` makes of the catalog."""
+        """Run ``work`` on the catalog."""
         return await self._offload.run(self._on_catalog, config, work)
 
     async def on_unsettled(self, config: LakeConfig, work: Callable[[LakeCatalog], Result]) -> Result:
-        """The same of one whose paths may be those of another warehouse."""
+        """The same on a catalog whose paths may be those of another warehouse."""
         return await self._offload.run(self._on_unsettled, config, work)
 
     def forget(self, table_id: int) -> None:
-        """Snapshots of a lake table that is no more."""
+        """Drop the cached snapshots of a lake table that no longer exists."""
         with self._lock:
             for key in [key for key in self._kept if key[0] == table_id]:
                 self._forget(key)
 
     def close(self) -> None:
-        """Give the catalogs' connections back."""
+        """Close the catalogs."""
         with self._lock:
             for catalog in self._catalogs.values():
                 catalog.close()
             self._catalogs.clear()
             self._by_table.clear()
 
-    # --- beside the loop --------------------------------------------------------------------------------------
+    # --- off the loop -----------------------------------------------------------------------------------------
 
     def _list(self, facts: LakeFacts, table: TableInfo) -> list[SnapshotFacts]:
         with self._lock:
@@ -176,7 +176,7 @@ class Warehouses:
             return found
 
     def _believed(self, table_id: int, snapshot_id: int) -> SnapshotFiles | None:
-        """The files of a snapshot that was in the catalog a moment ago."""
+        """The files of a snapshot that was recently seen in the catalog."""
         seen = self._seen.get((table_id, snapshot_id))
         fresh = seen is not None and self._clock.monotonic() - seen < BELIEVED_S
         return self._kept.get((table_id, snapshot_id)) if fresh else None

@@ -1,4 +1,4 @@
-"""What keeps the lake's tables in shape: compaction, expiry, removal, and repair by hand.
+"""Upkeep of lake tables: compaction, expiry, removal, and repair by an operator.
 
 Read ``maintenance.py`` first (what happens after rounds), then ``lake_admin.py`` (what an operator asks for).
 """

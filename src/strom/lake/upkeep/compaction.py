@@ -1,15 +1,15 @@
-"""Compaction: small files become large ones, what is dead goes, files of deletes are merged. Rows stay as they are.
+"""Compaction: merges small files, drops dead rows, merges delete files. The live rows stay the same.
 
-Files are written from the snapshot that was planned from, and committed on whatever snapshot is the newest by then:
+Files are written from one snapshot, and committed on whatever snapshot is the newest by then:
 
-    every old file must still be there, with at least the deletes that were seen   else its group is given up
-    rows that died meanwhile are deleted in the new file too: (old file, row) -> offset -> (new file, row)
-    deletes of other files that share a file of deletes with an old one are written anew
+    every old file must still exist, with at least the deletes that were seen; otherwise its group is given up
+    rows that died meanwhile are deleted in the new file, too: (old file, row) -> offset -> (new file, row)
+    deletes of other files that share a delete file with an old one are rewritten
     how far the buckets are held, the round, the bounds: copied from the newest snapshot
 
-So rounds that keep coming never make a compaction begin again, and a round that plans from an older snapshot loses its
-compare-and-set and finds its dead rows in the new files (``landing.py``). Dying anywhere leaves files that no snapshot
-names.
+So a steady stream of rounds never makes a compaction start over, and a round that plans from an older snapshot loses
+its compare-and-set and finds its dead rows in the new files (``lake/rounds/committer.py``). A crash anywhere leaves
+only files that no snapshot names.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ from strom.runtime.clock import Clock
 Positions = npt.NDArray[np.int64]
 
 TRIES = 20
-"""Other commits may come first so often before what was written is given up."""
+"""Attempts, while other commits keep coming first."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a commit did; ``truth`` None: nothing was left to do."""
+    """What a commit did; ``head`` None: nothing was left to do."""
 
     head: LakeHead | None = None
     files_before: int = 0
     files_after: int = 0
     rows_removed: int = 0
     deletes_removed: int = 0
-    """Files of position deletes that are no more."""
+    """Position delete files that were removed."""
 
 
 def commit_rewritten(
@@ -72,10 +72,10 @@ def commit_rewritten(
     merge_deletes_at: int,
     clock: Clock | None = None,
 ) -> Compacted:
-    """Put new files in the place of old ones, and merge files of deletes, on top of what is there now.
+    """Replace old files by new ones, and merge delete files, on top of the current snapshot.
 
-    What could not be used is deleted, unless nobody knows what became of the commit. After an error it stays, too: it
-    may have come after the commit.
+    Unused files are deleted, unless the outcome of the commit is unknown. After an error they stay, too: it may have
+    come after the commit.
     """
     unknown = False
     for _ in range(TRIES):
@@ -95,7 +95,7 @@ def commit_rewritten(
             step.undo()
             continue
         except LakeCommitUnknown as error:
-            logger.warning("%s: whether a compaction landed is not known: %s", table.path, error)
+            logger.warning("%s: it is unknown whether a compaction landed: %s", table.path, error)
             unknown = True
             continue
         if not unknown:
@@ -125,7 +125,7 @@ class _Step:
         return any(file.path in self._files for one in rewritten for file in one.files)
 
     def usable(self, one: RewrittenGroup) -> bool:
-        """Whether its old files are all there, with at least the deletes that were seen."""
+        """Whether all its old files exist, with at least the deletes that were seen."""
         if not one.group.paths <= self._files.keys():
             return False
         dead = self._dead_of([one])
@@ -135,7 +135,7 @@ class _Step:
         )
 
     def change(self, rewritten: Sequence[RewrittenGroup]) -> SnapshotChange:
-        """The commit: what is added, what goes."""
+        """The commit: files added and removed."""
         removed = {path for one in rewritten for path in one.group.paths}
         deletes: list[DeleteFileDescription] = []
         by_place: dict[Place, list[RewrittenGroup]] = defaultdict(list)
@@ -158,7 +158,7 @@ class _Step:
         )
 
     def undo(self) -> None:
-        """Take the deletes away again that were written for this snapshot."""
+        """Remove the delete files that were written for this snapshot."""
         for file in self._written:
             self._table.storage.delete(file.path)
 
@@ -182,7 +182,7 @@ class _Step:
     def _deletes_in(
         self, here: Sequence[HeldDeletes], rewritten: Sequence[RewrittenGroup]
     ) -> tuple[set[str], dict[str, Positions]]:
-        """Of one bucket: the files of deletes that go, and what the one in their place has to name."""
+        """For one bucket: the delete files to remove, and the rows that their replacement must name."""
         storage = self._table.storage
         old = {path: self._files[path] for one in rewritten for path in one.group.paths}
         gone = crowded(here, self._merge_at)
@@ -202,7 +202,7 @@ class _Step:
         return gone, left
 
     def _rows(self, path: str) -> dict[str, Positions]:
-        """What a file of deletes names; read once."""
+        """The rows that a delete file names; read once."""
         if path not in self._read:
             self._read[path] = rows_by_file(self._table.storage, path)
         return self._read[path]

@@ -1,9 +1,9 @@
-"""Which files of a snapshot are written anew: small ones that lie side by side, and those of which much is dead.
+"""Which files of a snapshot to rewrite: small adjacent ones, and those with many dead rows.
 
-A bucket's files are looked at in the order of their offsets. Sizes have steps, each ``files`` times the one before, up
-to half of what a file shall have; when so many files of one step lie side by side, with nothing but smaller ones
-between them, they become one. So a row is written a few times in its life, however many rounds there are, and a bucket
-has a few files of every step. Pure: nothing is read here.
+A bucket's files are examined in the order of their offsets. Sizes have steps, each ``files`` times the one before, up
+to half the target size. When ``files`` files of one step are adjacent, with nothing but smaller ones between them, they
+become one. So a row is rewritten only a few times, however many rounds there are, and a bucket has a few files of every
+step. Pure: nothing is read here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from strom.model.lake.lake import Place
 from strom.model.lake.lake_upkeep import LakeUpkeep
 
 STEPS = 3
-"""Of sizes below a full file."""
+"""Steps of sizes below a full file."""
 DELETES_STEP_ROWS = 100_000
-"""Files of deletes with fewer rows are of the first step."""
+"""Delete files with fewer rows are in the first step."""
 
 
 @dataclass(frozen=True)
 class CompactionGroup:
-    """Files of one bucket, side by side in the order of offsets, that become one or a few."""
+    """Adjacent files of one bucket that become one or a few."""
 
     files: tuple[HeldFile, ...]
 
@@ -36,7 +36,7 @@ class CompactionGroup:
 
     @property
     def size(self) -> int:
-        """Bytes to be read."""
+        """Bytes to read."""
         return sum(file.size for file in self.files)
 
     @property
@@ -46,9 +46,9 @@ class CompactionGroup:
 
 
 def choose(held: HeldFiles, dead: Mapping[str, int], upkeep: LakeUpkeep) -> list[CompactionGroup]:
-    """What is to be written anew, the cheapest first. ``dead``: by path, how many rows of a data file are deleted.
+    """The groups to rewrite, cheapest first. ``dead``: the number of deleted rows by data file.
 
-    With ``upkeep.files`` of 1 it is all that is not full or has a dead row.
+    With ``upkeep.files`` of 1, every file that is not full or has a dead row.
     """
     found: list[CompactionGroup] = []
     for files in _by_place(held.data).values():
@@ -58,7 +58,7 @@ def choose(held: HeldFiles, dead: Mapping[str, int], upkeep: LakeUpkeep) -> list
 
 
 def crowded(deletes: Sequence[HeldDeletes], files: int) -> set[str]:
-    """Of one bucket's files of deletes those that shall become one: so many of one step that name the same files."""
+    """The delete files of one bucket to merge: enough of one step that name the same files."""
     steps: dict[tuple[str | None, int], list[str]] = defaultdict(list)
     for item in deletes:
         steps[item.only, _step(item.rows, DELETES_STEP_ROWS, files)].append(item.path)
@@ -73,7 +73,7 @@ def _by_place(files: Sequence[HeldFile]) -> dict[Place, list[HeldFile]]:
 
 
 def _own_stretches(files: Sequence[HeldFile]) -> Iterator[list[HeldFile]]:
-    """Without files of others, whose rows are in any order and may lie over ours."""
+    """Without other engines' files, whose rows are in any order and may overlap ours."""
     stretch: list[HeldFile] = []
     reached = -1
     for file in files:
@@ -109,7 +109,7 @@ def _of_bucket(
 
 
 def _runs(steps: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """The longest stretches of files of this step and below."""
+    """The longest runs of files of this step and below."""
     start = 0
     for at in range(len(steps) + 1):
         if at == len(steps) or steps[at] > most:

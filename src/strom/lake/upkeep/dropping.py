@@ -1,9 +1,9 @@
-"""What is left in the lake of tables that were dropped: found by name, and removed.
+"""What the lake still has of dropped tables: finds it by name, and removes it.
 
-A table's lake lies in one folder, which carries the table's id, and stands in the catalog under the table's name
-or, once another table took that, as ``<table>__dropped_<id>``. Files are removed from that folder alone, whatever a
-catalog says of a table's location; and only when what lies in it says that it is ours (``folder_owner.py``): another
-cluster may share the warehouse and call a folder of its own alike.
+A table's lake is one folder, whose name has the table's id. The catalog lists it under the table's name or, once
+another table took that, as ``<table>__dropped_<id>``. Files are removed from that folder alone, whatever a catalog says
+about the location, and only when the folder's content shows that it is ours (``folder_owner.py``): another cluster may
+share the warehouse and use the same folder name.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class LakeRemnant:
     table_id: int
     location: str
     names: tuple[str, ...] = ()
-    """Under which it stands in the catalog: none, when only files are left."""
+    """Its names in the catalog; empty when only files are left."""
     rows: int | None = None
-    """None, when its metadata cannot be read."""
+    """None when its metadata is unreadable."""
     files: bool = True
-    """Whether its folder is there, and goes with it."""
+    """Whether its folder exists, and is removed with it."""
     uuid: str | None = None
-    """The id of the Iceberg table, where that is known."""
+    """The id of the Iceberg table, if known."""
 
 
 @dataclass(frozen=True)
 class Remnants:
-    """What there is of tables of one name."""
+    """What the lake has of tables of one name."""
 
     ours: list[LakeRemnant]
     others: list[str]
-    """Folders of which nothing says that they are ours: they are left alone."""
+    """Folders that nothing shows to be ours: they stay."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ def find_remnants(
 def _named(
     catalog: LakeCatalog, path: TablePath, live_id: int | None, folders: set[int]
 ) -> dict[int, _Named]:
-    """What stands in the catalog, by the id of its table."""
+    """The lake tables in the catalog, by the id of their table."""
     found: dict[int, _Named] = {}
     unreadable: LakeCorrupt | None = None
     for name in catalog.tables(path.database):
@@ -103,7 +103,7 @@ def _named(
                 continue
             owner = owner_of(table, path)
         except LakeForeignCommit:
-            continue  # nothing of ours
+            continue  # not ours
         except LakeCorrupt as problem:
             if owner is None:
                 unreadable = problem
@@ -124,17 +124,17 @@ def _named(
 
 
 def _mine(folder: FolderOwner, known: _Named, live: tuple[int, int | None] | None) -> bool:
-    """Whether a folder is that of the tables in our catalog, or one that we began to remove."""
+    """Whether a folder belongs to tables in our catalog, or is one that we began to remove."""
     if any(map(folder.is_of, known.uuids)) or folder.left_over:
         return True
     if live is not None and folder.is_of_table(*live):
         return True
-    # Metadata that nobody can read any more is of the lake table whose metadata cannot be read.
+    # A folder with unreadable metadata belongs to the lake table whose metadata is unreadable.
     return known.unreadable and folder.uuid is None
 
 
 def _owner_of_the_rest(unreadable: LakeCorrupt, live_id: int | None, folders: set[int]) -> int:
-    """Whose a lake table is that cannot be read: of the table that exists, or of the only folder that is left."""
+    """The owner of an unreadable lake table: the table that exists, or that of the only folder left."""
     if live_id is not None:
         return live_id
     if len(folders) != 1:
@@ -143,17 +143,17 @@ def _owner_of_the_rest(unreadable: LakeCorrupt, live_id: int | None, folders: se
 
 
 def remove_remnant(catalog: LakeCatalog, path: TablePath, remnant: LakeRemnant) -> None:
-    """Forget it and remove its files. Whatever interrupts this, it can be done again."""
+    """Remove it from the catalog, then its files. Can be repeated after any interruption."""
     catalog.check_owner()
     storage, location = catalog.storage, remnant.location
     if remnant.files and remnant.uuid is None and remnant.names:
-        storage.delete_folder(location)  # nothing to mark it with: it is found by its names until it is gone
+        storage.delete_folder(location)  # no id to mark it with: its names find it until it is gone
     elif remnant.files and remnant.uuid is not None:
         give_up(storage, location, remnant.uuid, metadata_files(storage, location))
     for name in remnant.names:
         catalog.drop((path.database, name))
     if remnant.files:
-        # The mark last: what is left without it is nobody's.
+        # The mark goes last: without it, leftovers would have no owner.
         for part in ("data", "metadata"):
             storage.delete_folder(f"{location}/{part}")
         storage.delete_folder(location)

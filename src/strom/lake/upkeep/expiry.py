@@ -1,15 +1,15 @@
-"""Expiry: old snapshots are forgotten, and the files that no other one names are noted down to be removed later.
+"""Expiry: drops old snapshots, and lists the files that only they name for later removal.
 
-Kept: the newest ``snapshots``; of older ones the last of every hour for ``snapshots_ms``; what a branch or a tag names;
-what the caller needs (the snapshot of the cluster's record); and the newest summary of ours with all that came after
-it, which is the truth about the table.
+Kept: the newest ``snapshots``; of older ones the last of every hour for ``snapshots_ms``; those that a branch or tag
+names; those the caller needs (the snapshot of the cluster's record); and our newest summary with everything after it,
+from which the head is read.
 
-A scan that was planned before may still hold files of a snapshot that is forgotten. So the list of files is written
-first, and the commit that forgets the snapshots names the list and its own time, as a property of the table. The files
-go when ``removal_ms`` have passed since then and still no snapshot names them (``removal.py``). A list that no commit
-names, because its writer died between the two or lost, lets nothing go, whenever its snapshots do.
+A scan may still read files of an expired snapshot. So the list of files is written first, and the commit that drops the
+snapshots names the list and its own time, in a property of the table. The files are removed when ``removal_ms`` have
+passed since then and still no snapshot names them (``removal.py``). A list that no commit names (its writer crashed or
+lost the race) removes nothing.
 
-What a branch or a tag names when the commit lands stays, also where somebody made it after this looked.
+Snapshots that a branch or tag names when the commit lands stay, even if it was created after this looked.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from strom.runtime.random import Randomness
 HOUR_MS = 3_600_000
 REMOVED_PREFIX = "strom-removed-"
 COMMITTED_PREFIX = "strom.removed."
-"""Of the property that says when the snapshots of a list went."""
+"""Prefix of the property that says when the snapshots of a list expired."""
 TRIES = 5
 
 _LIST = re.compile(re.escape(REMOVED_PREFIX) + r"(\d{1,15}-[0-9a-f]+)\.json")
 
 
 class Aged(NamedTuple):
-    """A snapshot, when it was committed, and after how many others."""
+    """A snapshot, its commit time, and its number."""
 
     snapshot_id: int
     committed_ms: int
@@ -65,7 +65,7 @@ def expire_snapshots(
     *,
     at_least: int = 1,
 ) -> int:
-    """Forget old snapshots, if there are ``at_least`` so many; how many it were."""
+    """Expire old snapshots, if there are ``at_least`` this many; the number expired."""
     for _ in range(TRIES):
         table.refresh().check_owner()
         head = table.snapshot()
@@ -81,7 +81,7 @@ def expire_snapshots(
             _commit(table, head, old, listed, clock)
         except LakeConflict:
             if listed is not None:
-                table.storage.delete(listed)  # nobody will ever name it
+                table.storage.delete(listed)  # no commit will ever name it
             continue
         return len(old)
     return 0
@@ -105,7 +105,7 @@ def _aged(snapshots: Iterable[Snapshot]) -> list[Aged]:
 
 
 def _held_up(table: LakeTable, head: Snapshot) -> set[int]:
-    """What others name, and from the newest snapshot back to the first of ours: the truth is read from there."""
+    """Snapshots that refs name, and from the newest back to the first of ours, from which the head is read."""
     found = {ref.snapshot_id for ref in table.metadata.refs.values()}
     at: Snapshot | None = head
     while at is not None:
@@ -117,7 +117,7 @@ def _held_up(table: LakeTable, head: Snapshot) -> set[int]:
 
 
 def _note(table: LakeTable, old: set[int], now_ms: int, randomness: Randomness) -> str | None:
-    """Write down what only the old snapshots name; where, if there is anything."""
+    """List the files that only the old snapshots name; the list's URI, if there are any."""
     snapshots = table.metadata.snapshots
     kept = reachable(table, [one for one in snapshots if one.snapshot_id not in old])
     gone = reachable_once(table, [one for one in snapshots if one.snapshot_id in old]) - kept
@@ -129,7 +129,7 @@ def _note(table: LakeTable, old: set[int], now_ms: int, randomness: Randomness) 
 
 
 class AssertUnnamed(LocalRequirement):
-    """No branch and no tag names one of these snapshots."""
+    """Requires that no branch or tag names one of these snapshots."""
 
     type: Literal["strom-assert-unnamed"] = "strom-assert-unnamed"
     snapshot_ids: frozenset[int]
@@ -157,7 +157,7 @@ def _commit(table: LakeTable, head: Snapshot, old: set[int], listed: str | None,
     try:
         table.commit(*updates, requirements=(expected, unnamed))
     except (ValueError, KeyError) as problem:
-        # PyIceberg's words for a snapshot, and for a property, that somebody else has just removed.
+        # PyIceberg's errors for a snapshot or property that another process has just removed.
         raise LakeConflict(f"Snapshots of lake table {table.path} are gone already: {problem}") from problem
 
 
@@ -165,13 +165,13 @@ def _commit(table: LakeTable, head: Snapshot, old: set[int], listed: str | None,
 
 
 def name_of(listed: str) -> str:
-    """What a list is called in the table's properties; empty when it is none."""
+    """The name of a list in the table's properties; empty when it is not a list."""
     found = _LIST.fullmatch(listed.rpartition("/")[2])
     return "" if found is None else found[1]
 
 
 def committed(properties: Mapping[str, str]) -> dict[str, int]:
-    """The lists whose snapshots are gone, and since when."""
+    """The lists whose snapshots expired, and when."""
     return {
         key.removeprefix(COMMITTED_PREFIX): int(since)
         for key, since in properties.items()

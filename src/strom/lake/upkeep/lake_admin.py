@@ -1,7 +1,7 @@
 """What an operator does to a table's lake: rebuild the cluster's record of it, drop it, take it over, compact, expire.
 
-The cluster's part goes through the client, the lake's part through ``Warehouses``. Nothing here needs the lake's
-libraries to be imported; they are when they are used.
+The cluster's part goes through the client, the lake's part through ``Warehouses``. The lake's libraries are imported
+only when they are used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from strom.lake.upkeep.rebuilding import LakeFindings
 
 TRIES = 5
-"""Rounds that report meanwhile."""
+"""Attempts, while rounds keep reporting."""
 SERVICE = "strom lake"
 NO_SNAPSHOT = -1
 COMPACTIONS_MAX = 100
@@ -42,7 +42,7 @@ COMPACTIONS_MAX = 100
 
 @dataclass(frozen=True)
 class LakeRebuild:
-    """What a rebuild found; with ``changes`` it also stored it, unless it was a dry run."""
+    """What a rebuild found; it stored the ``changes``, unless it was a dry run."""
 
     path: TablePath
     snapshot_id: int | None
@@ -50,27 +50,27 @@ class LakeRebuild:
     files: int
     buckets: int
     changes: tuple[str, ...]
-    """What the record did not say, for people; none: it said all of it."""
+    """Differences from the record, for people; empty: it was right."""
     rolled_back: int | None
     """The foreign snapshot that is no longer the table's head."""
     dry_run: bool
     told: tuple[str, ...] = ()
-    """Where no snapshot was left to go back to: which buckets come anew, and which rows are lost."""
+    """If no snapshot was left to roll back to: which buckets are tiered again, and which rows are lost."""
 
     @property
     def changed(self) -> bool:
-        """Whether the record was, or in earnest would have been, replaced."""
+        """Whether the record was, or without ``dry_run`` would have been, replaced."""
         return bool(self.changes)
 
 
 @dataclass(frozen=True)
 class LakeDrop:
-    """What was, or in earnest would have been, removed from the lake."""
+    """What was, or without ``dry_run`` would have been, removed from the lake."""
 
     path: TablePath
     removed: tuple[LakeRemnant, ...]
     own: bool
-    """Whether the lake of a table that exists is among it."""
+    """Whether it includes the lake of a table that exists."""
     dry_run: bool
     others: tuple[str, ...] = ()
     """Folders of the name that nothing shows to be this cluster's: they stay."""
@@ -84,7 +84,7 @@ async def rebuild_lake(
     dry_run: bool = False,
     roll_back: bool = False,
 ) -> LakeRebuild:
-    """Store what the lake says of itself in place of the cluster's record."""
+    """Replace the cluster's record by what the lake itself says."""
     admin = LakeAdmin(cluster)
     for _ in range(TRIES):
         facts = await admin.describe(table)
@@ -114,10 +114,9 @@ async def rebuild_lake(
 async def drop_lake(
     cluster: Cluster, warehouses: Warehouses, path: TablePath, *, dry_run: bool = False
 ) -> LakeDrop:
-    """Remove what the lake has of tables of this name that were dropped.
+    """Remove what the lake has of dropped tables of this name.
 
-    Also that of the table which has the name now, if it is not copied into the lake any more; rows that only the lake
-    had are then lost.
+    Also the lake of the table that has the name now, if it is no longer tiered; its lake-only rows are then lost.
     """
     admin = LakeAdmin(cluster)
     config = await admin.config()
@@ -149,9 +148,9 @@ async def drop_lake(
 
 
 async def take_over_lake(cluster: Cluster, warehouses: Warehouses) -> LakeOwner | None:
-    """Make the warehouse this cluster's, which another one, or another copy of this one, wrote to; whose it was.
+    """Take over a warehouse from another cluster, or from another copy of this one; the previous owner, or None.
 
-    From then on that one is refused. None: it had no owner.
+    From then on the previous owner is refused.
     """
     config = await LakeAdmin(cluster).config()
 
@@ -164,7 +163,7 @@ async def take_over_lake(cluster: Cluster, warehouses: Warehouses) -> LakeOwner 
 
 
 async def compact_lake(cluster: Cluster, warehouses: Warehouses, table: TableInfo) -> Upkept:
-    """Everything that can be merged, and the cluster is told."""
+    """Compact everything that can be merged, and report it to the cluster."""
     upkeep = replace(lake_upkeep(table.description.properties), files=1, dead_percent=1)
 
     def work(lake: LakeTable) -> Upkept:
@@ -187,15 +186,15 @@ async def compact_lake(cluster: Cluster, warehouses: Warehouses, table: TableInf
         low = await cluster.world.offload.run(readable_low, lake, found.head, now_ms)
         told = {**found.facts(now_ms), "delete_files": found.head.totals.delete_files}
         report = report_of(found.head, readable_low=low, facts=told)
-        # No round is under way here: the record is replaced if it is still the one that was seen. A round that came
-        # between has told what it made of the table, and the next one tells the rest.
+        # This is not a round: the record is replaced only if it is still the one that was read. A round that came
+        # between has reported its own state, and the next one reports the rest.
         seen = NO_SNAPSHOT if facts.snapshot_id is None else facts.snapshot_id
         await admin.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=seen)
     return found
 
 
 async def expire_lake(cluster: Cluster, warehouses: Warehouses, table: TableInfo) -> Upkept:
-    """Old snapshots, and files that none names."""
+    """Expire old snapshots, and remove files that none names."""
     upkeep: LakeUpkeep = lake_upkeep(table.description.properties)
     _, facts, lake = await _opened(cluster, warehouses, table)
     needed = set() if facts.snapshot_id is None else {facts.snapshot_id}
@@ -211,7 +210,7 @@ async def expire_lake(cluster: Cluster, warehouses: Warehouses, table: TableInfo
 async def _opened(
     cluster: Cluster, warehouses: Warehouses, table: TableInfo
 ) -> tuple[LakeAdmin, LakeFacts, LakeTable]:
-    """The lake table, to be worked at without holding up the connection's reads."""
+    """The lake table, for work that does not block the connection's reads."""
     admin = LakeAdmin(cluster)
     facts = await admin.describe(table)
     return admin, facts, await warehouses.on_table(facts, table, lambda lake: lake)
@@ -243,7 +242,7 @@ async def _look(
 
 
 async def _begins(cluster: Cluster, table: TableInfo) -> dict[Place, int]:
-    """From which offset on the servers hold each bucket; of a primary-key table that is every live row."""
+    """The first offset that the servers hold of each bucket; 0 for a primary-key table, which has every live row."""
     partitions = await cluster.partitions(table) if table.partitioned else None
     if partitions is not None:
         await cluster.find_leaders(table, [one.partition_id for one in partitions])
@@ -254,14 +253,14 @@ async def _begins(cluster: Cluster, table: TableInfo) -> dict[Place, int]:
 
 
 async def _store(admin: LakeAdmin, facts: LakeFacts, report: LakeReport) -> bool:
-    """Whether the record was replaced: not, if it is another one by now."""
+    """Replace the record unless it changed meanwhile; whether it was replaced."""
     replaces = NO_SNAPSHOT if facts.snapshot_id is None else facts.snapshot_id
     refused = await admin.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=replaces)
     return refused is None
 
 
 async def _forget(admin: LakeAdmin, facts: LakeFacts) -> None:
-    """Before the files go: nobody plans a read of them from now on."""
+    """Clear the record before the files go, so that no new read is planned from it."""
     if facts.record is not None and not await _store(admin, facts, LakeReport(None, {})):
         raise LakeConflict(f"a round of {facts.path} reported meanwhile: look again")
 

@@ -1,9 +1,9 @@
 """Maintenance of lake tables, after rounds: compaction, expiry of snapshots, removal of files that nothing names.
 
-Every few commits of a table, on whatever service made the last one. Nothing is remembered that matters: what is to be
-done is read from the table each time, every change is one commit that lands or does not (``compaction.py``,
-``expiry.py``), and whatever is left undone by a death or a lost race is found again. Any number may work at the same
-table at once, beside rounds.
+Runs every few commits of a table, on the service that made the last one. It keeps no state that matters: what to do is
+read from the table each time, every change is one commit that lands or does not (``compaction.py``, ``expiry.py``), and
+whatever a crash or a lost race leaves undone is found again. Any number of processes may work on one table at once,
+beside rounds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from strom.runtime.random import Randomness, SystemRandomness
 from strom.runtime.trusted_time import NotAhead
 
 EVERY = 4
-"""Commits of a table between two looks at it."""
+"""Commits of a table between two checks."""
 COMMIT_BYTES = 256 << 20
-"""Files written anew by one commit; what is finished counts, even if the rest is given up."""
+"""Bytes rewritten per commit; a finished commit counts, even if the rest is given up."""
 RUN_BYTES = 2 << 30
-"""And by one run: the rest comes after the next rounds."""
+"""Bytes rewritten per run; the rest follows after the next rounds."""
 SWEEP_EVERY_S = 6 * 3600.0
 
 logger = logging.getLogger(__name__)
@@ -53,15 +53,15 @@ class Upkept:
     snapshots_expired: int = 0
     files_removed: int = 0
     more: bool = False
-    """Files are left to be written anew."""
+    """Whether files are left to rewrite."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing was to be done."""
+        """Whether there was nothing to do."""
         return self == Upkept()
 
     def facts(self, now_ms: int) -> dict[str, int]:
-        """For the cluster's record, which people look at."""
+        """Facts for the cluster's record, for people."""
         return {
             "upkeep_ms": now_ms,
             "upkeep_files_before": self.files_before,
@@ -73,7 +73,7 @@ class Upkept:
         }
 
     def and_more(self, more: Upkept | Compacted) -> Upkept:
-        """With another commit, or another run."""
+        """Added up with another commit or run."""
         if more.head is None:
             return self
         return replace(
@@ -88,7 +88,7 @@ class Upkept:
 
 @dataclass
 class _State:
-    """What is known of a table: when it was last looked at."""
+    """When a table was last checked."""
 
     sequence: int = 0
     counts: DeadCounts = field(default_factory=DeadCounts)
@@ -98,7 +98,7 @@ class _State:
 
 
 class Maintenance:
-    """The maintenance that one process does. Any thread may ask; two never work at one table."""
+    """The maintenance of one process. Any thread may call; two never work on the same table."""
 
     def __init__(self, clock: Clock | None = None, randomness: Randomness | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -114,9 +114,9 @@ class Maintenance:
         check: Callable[[], None] = lambda: None,
         trusted_ms: Callable[[], int | None] = lambda: None,
     ) -> Upkept:
-        """All that is due. ``needed``: snapshots that must stay. ``check`` may raise, to give up between two steps.
+        """Do everything that is due. ``needed``: snapshots that must stay. ``check`` may raise, to stop between steps.
 
-        ``trusted_ms``: what the servers take the time to be; what is old is old by it.
+        ``trusted_ms``: the servers' time, by which ages are measured.
         """
         with self._at_work(table) as state:
             if state is None or not self._due(table, state):
@@ -134,11 +134,11 @@ class Maintenance:
     def compact(
         self, table: LakeTable, upkeep: LakeUpkeep, *, check: Callable[[], None] = lambda: None
     ) -> Upkept:
-        """Write small files and files with many dead rows anew; merge files of deletes."""
+        """Rewrite small files and files with many dead rows; merge delete files."""
         table.check_owner()
         base = read_head(table)
         if base.snapshot_id is None or not knows_all_columns(table):
-            return Upkept()  # a column that we do not know yet would be lost; the next round knows it
+            return Upkept()  # a column that we do not know yet would be lost; the next round will know it
         held = held_files(table, base.snapshot_id)
         groups = choose(held, self._counts(table).of(table.storage, held), upkeep)
         rewriter = FileRewriter(table, self._name(), upkeep.file_bytes, check)
@@ -164,9 +164,9 @@ class Maintenance:
         sweep: bool = True,
         trusted_ms: int | None = None,
     ) -> Upkept:
-        """Forget old snapshots, and remove what nothing names any more and has not for long enough.
+        """Expire old snapshots, and remove files that nothing has named for long enough.
 
-        ``trusted_ms``: what the servers take the time to be. A clock of this machine that is ahead of it is held back.
+        ``trusted_ms``: the servers' time. If this machine's clock is ahead of it, the servers' time counts.
         """
         clock = self._clock if trusted_ms is None else NotAhead(self._clock, trusted_ms)
         expired = expire_snapshots(table, upkeep, needed, clock, self._randomness)
@@ -179,7 +179,7 @@ class Maintenance:
 
     @contextmanager
     def _at_work(self, table: LakeTable) -> Iterator[_State | None]:
-        """The table's state, or None when another thread works at it."""
+        """The table's state, or None when another thread works on it."""
         with self._lock:
             state = self._states.setdefault(table.table_id, _State())
             free, state.busy = not state.busy, True
@@ -217,7 +217,7 @@ class Maintenance:
         base: LakeHead,
         batch: Sequence[CompactionGroup],
     ) -> list[RewrittenGroup]:
-        """Their files, written. What is missing because another compaction took it away is left out."""
+        """Rewrite the groups. A group whose files another compaction has removed is left out."""
         found: list[RewrittenGroup] = []
         try:
             for group in batch:
@@ -226,7 +226,7 @@ class Maintenance:
                 except LakeCorrupt as error:
                     if group.paths <= {file.path for file in held_files(table.refresh()).data}:
                         raise
-                    logger.info("%s: files were taken away meanwhile: %s", table.path, error)
+                    logger.info("%s: files were removed meanwhile: %s", table.path, error)
         except BaseException:
             drop(table.storage, [file for one in found for file in one.files])
             raise

@@ -1,4 +1,4 @@
-"""Which files the snapshots of a table name: what may be removed is what none of them does."""
+"""The files that a table's snapshots name: everything else may be removed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from strom.lake.iceberg.table import LakeTable
 
 @dataclass
 class Reachable:
-    """Paths: manifests, lists, data files and deletes, and what lies beside them."""
+    """Paths: manifests, lists, data files, deletes, and their sidecars."""
 
     files: set[str] = field(default_factory=set)
     _manifests: set[str] = field(default_factory=set)
 
     def add(self, table: LakeTable, snapshot: Snapshot) -> None:
-        """All that a snapshot names."""
+        """Everything that a snapshot names."""
         self.files.add(snapshot.manifest_list)
         beside = None if snapshot.summary is None else snapshot.summary.get(OFFSETS_FILE)
         if beside is not None:
@@ -38,7 +38,7 @@ class Reachable:
 
 
 def reachable(table: LakeTable, snapshots: Iterable[Snapshot] | None = None) -> set[str]:
-    """What the snapshots name, all that the table has when none are given, and the metadata itself."""
+    """What these snapshots name, by default all of the table's, plus the metadata itself."""
     found = Reachable()
     metadata = table.metadata
     for snapshot in metadata.snapshots if snapshots is None else snapshots:
@@ -51,7 +51,7 @@ def reachable(table: LakeTable, snapshots: Iterable[Snapshot] | None = None) -> 
 
 
 def reachable_once(table: LakeTable, snapshots: Iterable[Snapshot]) -> set[str]:
-    """What snapshots that are to go name, as far as it can still be read: the rest is found as garbage later."""
+    """What expiring snapshots name, as far as it is readable: the rest is found as orphans later."""
     found = Reachable()
     for snapshot in snapshots:
         try:

@@ -1,13 +1,12 @@
-"""Brings the cluster's record of a table's lake back from the lake itself: when it was lost, or is wrong.
+"""Rebuilds the cluster's record of a table's lake from the lake itself, when it was lost or is wrong.
 
-The lake is the truth, the record a copy of it; so a rebuild reads the truth and stores it, and doing it twice
-changes nothing. It never undoes what a round reports meanwhile: the record is replaced only while it is the one
-that was looked at. A lake table that belongs to another table is refused, and so is one that lost what the record
-says it has.
+The lake is the truth, the record a copy of it; a rebuild copies it again, and doing it twice changes nothing. It never
+undoes what a round reports meanwhile: the record is replaced only if it is still the one that was read. A lake table
+that belongs to another table is refused, and so is one that lost what the record says it has.
 
-A table that somebody else committed to can be *rolled back* first: its head becomes the newest snapshot of Strom's.
-What was committed on top is then no longer in the table; its snapshots stay until they expire. Where no such snapshot
-is left, its buckets are put in order one by one (``restoring.py``).
+A table that another engine committed to can be *rolled back* first: its head becomes Strom's newest snapshot. What was
+committed on top is then no longer in the table; its snapshots stay until they expire. Where no such snapshot is left,
+the buckets are repaired one by one (``restoring.py``).
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from strom.runtime.units import counted
 
 @dataclass(frozen=True)
 class LakeFindings:
-    """What a lake table says of itself. ``rolled_back``: the foreign head that was, or would be, taken back."""
+    """The state of a lake table. ``rolled_back``: the foreign head that was, or would be, rolled back."""
 
     report: LakeReport
     rolled_back: int | None = None
     told: tuple[str, ...] = ()
-    """Where there was no snapshot to roll back to: what became of the buckets, and what is lost."""
+    """If there was no snapshot to roll back to: what happened to the buckets, and what is lost."""
 
 
 def look(
@@ -49,9 +48,9 @@ def look(
     dry_run: bool,
     servers: Mapping[Place, int] | None = None,
 ) -> LakeFindings:
-    """The truth of a lake table, against what the cluster believes; with ``roll_back`` after foreign commits went.
+    """Read the state of a lake table, checked against the record; with ``roll_back``, roll back foreign commits first.
 
-    ``servers``: from which offset on they hold the buckets that they have.
+    ``servers``: the first offset that they hold of each of their buckets.
     """
     rolled_back = None
     told: tuple[str, ...] = ()
@@ -80,7 +79,7 @@ def look(
 
 
 def differences(record: LakeRecord | None, report: LakeReport) -> list[str]:
-    """What a rebuild changes, for people; nothing when the record says the same."""
+    """What a rebuild changes, for people; empty when the record is right."""
     if record is None:
         return [] if report.snapshot_id is None else ["there is no record"]
     found = []
@@ -119,7 +118,7 @@ def _restored(
     *,
     dry_run: bool,
 ) -> tuple[LakeHead, tuple[str, ...]]:
-    """The table with its buckets put in order, and what that did to them."""
+    """Repair the buckets; the new head, and what happened to them."""
     words = last_words(table, head)
     held = words.held
     if held is None and record is not None and record.offsets:
@@ -130,7 +129,7 @@ def _restored(
         raise LakeForeignCommit(
             f"Nothing says any more how far lake table {table.path} holds its buckets: neither a snapshot of Strom's, "
             f"nor the property strom.held, nor the cluster's record. Give its rows up with `strom lake drop "
-            f"{table.path}`, and tier the table anew",
+            f"{table.path}`, and tier the table again",
             table=str(table.path),
         )
     made = plan_restoration(table, head, words._replace(held=held), servers)
@@ -142,7 +141,7 @@ def _restored(
 
 
 def _last_of_ours(table: LakeTable, head: Snapshot) -> Snapshot | None:
-    """The newest ancestor whose truth can be read; None when there is none."""
+    """The newest ancestor whose state can be read; None when there is none."""
     at = head
     for _ in range(ANCESTORS_MAX):
         parent = (
@@ -160,7 +159,7 @@ def _last_of_ours(table: LakeTable, head: Snapshot) -> Snapshot | None:
 
 
 def _set_head(table: LakeTable, head: Snapshot, own: Snapshot) -> None:
-    """One commit that lands on the foreign head, or not at all (LakeConflict)."""
+    """Commit on the foreign head, or not at all (LakeConflict)."""
     ref = {"ref-name": MAIN_BRANCH, "type": SnapshotRefType.BRANCH, "snapshot-id": own.snapshot_id}
     expected = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": head.snapshot_id})
     table.commit(SetSnapshotRefUpdate.model_validate(ref), requirements=(expected,))

@@ -1,10 +1,10 @@
-"""Removal of files that no snapshot names: those of expired snapshots, and those of rounds that died or lost.
+"""Removes files that no snapshot names: those of expired snapshots, and those of rounds that crashed or lost.
 
-Of expired snapshots there are lists (``expiry.py``): their files go once the commit that named the list is old enough
-that no scan can hold them. A list that no commit named is thrown away when it is old. What a killed round or a lost
-commit leaves behind is in no list; it is found by looking at the whole folder, and goes when it has lain there for
-``ORPHAN_MS``, longer than any round, compaction or expiry takes. Only names that Strom gives are touched. Whatever a
-snapshot, a branch or a tag names at this moment stays, whatever a list says.
+Files of expired snapshots are in lists (``expiry.py``): they go once the commit that named the list is so old that no
+scan can read them. A list that no commit named is deleted when it is old. What a killed round or a lost commit leaves
+behind is in no list; it is found by listing the whole folder, and goes when it is older than ``ORPHAN_MS``, longer than
+any round, compaction or expiry takes. Only files with Strom's names are touched. Whatever a snapshot, branch or tag
+names now stays, whatever a list says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def remove_expired(table: LakeTable, removal_ms: int, clock: Clock) -> int:
-    """Remove what the lists name whose snapshots went long enough ago; how many files it were."""
+    """Remove the files of lists whose snapshots expired long enough ago; the number of files."""
     lists = list(_lists(table))
     if not lists:
         return 0
@@ -55,7 +55,7 @@ def remove_expired(table: LakeTable, removal_ms: int, clock: Clock) -> int:
 
 
 def remove_orphans(table: LakeTable, clock: Clock, *, orphan_ms: int = ORPHAN_MS) -> int:
-    """Remove files of ours that no snapshot names, no list either, and that are old; how many it were."""
+    """Remove old files of ours that neither a snapshot nor a list names; the number of files."""
     table.check_owner()
     before_ms = clock.now_ms() - orphan_ms
     unfinished = table.storage.remove_unfinished(f"{table.location}/metadata", before_ms)
@@ -63,19 +63,19 @@ def remove_orphans(table: LakeTable, clock: Clock, *, orphan_ms: int = ORPHAN_MS
     old = [
         f"{table.location}/{name}"
         for name, modified_ms in _names(table, table.location)
-        if 0 < modified_ms <= before_ms and _OURS.fullmatch(name)  # 0: the storage does not say
+        if 0 < modified_ms <= before_ms and _OURS.fullmatch(name)  # 0: the storage does not know
     ]
     if not old and not lists:
         return unfinished
     storage = table.storage
     named = storage.paths(
         reachable(table.refresh())
-    )  # after the listing: what a commit named meanwhile is seen
+    )  # after the listing, so that commits made meanwhile are seen
     counting = committed(table.iceberg.properties)
     for listed in lists:
         if name_of(listed) not in counting:
             table.storage.delete(listed)
-    # After that: a snapshot that was gone by then had its list before.
+    # After that: a snapshot that had expired by then had its list before.
     waiting = storage.paths(uri for listed, _ in _lists(table) for uri in _files(table, listed))
     kept = named | waiting
     orphans = [uri for uri in old if storage.path(uri) not in kept]
@@ -93,7 +93,7 @@ def _lists(table: LakeTable) -> Iterator[tuple[str, int]]:
 
 
 def _names(table: LakeTable, folder: str) -> Iterator[tuple[str, int]]:
-    """What lies in a folder, by name from the table's own, and when it was written: as its metadata would name it."""
+    """The files of a folder as the table's metadata would name them, and when each was written."""
     storage = table.storage
     above = storage.path(table.location) + "/"
     for one in storage.list(folder):
@@ -103,15 +103,15 @@ def _names(table: LakeTable, folder: str) -> Iterator[tuple[str, int]]:
 
 
 def _files(table: LakeTable, uri: str) -> list[str]:
-    """What a list names of this table's folder; the rest is left alone.
+    """The files of this table's folder in a list; others are ignored.
 
-    None, when it is gone or no list: another service was faster with it, or a power failure cut it short, and then its
-    snapshots never went.
+    None when the list is gone (another service was faster) or damaged (a power failure cut it short; then its snapshots
+    never expired).
     """
     try:
         files = Document.parse(table.storage.read(uri), uri, LakeCorrupt).raw("files")
     except LakeCorrupt as problem:
-        logger.info("%s: a list of files to be removed is passed over: %s", table.path, problem)
+        logger.info("%s: a list of files to remove is skipped: %s", table.path, problem)
         return []
     found = files if isinstance(files, list) else []
     return [one for one in found if isinstance(one, str) and table.storage.inside(table.location, one)]

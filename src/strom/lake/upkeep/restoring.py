@@ -1,11 +1,11 @@
-"""Takes others' changes back where no snapshot of ours is left to roll back to: by what each bucket should hold.
+"""Undoes other engines' changes where no snapshot of ours is left to roll back to, by what each bucket should hold.
 
-How far the lake held every bucket is known from elsewhere: the nearest words of ours in the metadata and its log, the
-table's property, or the cluster's record. Then, bucket by bucket,
+How far the lake held every bucket is known from our last statement in the metadata and its log, from the table's
+property, or from the cluster's record. Then, for each bucket:
 
-    it has the rows that it should have      it stays
-    the servers hold all of it               it goes from the lake, and the next round brings it anew
-    only the lake has rows of it             what no round brought is deleted; what is missing is lost, and is told
+    it has the rows it should have      it stays
+    the servers hold all of it          it is removed from the lake, and the next round tiers it again
+    it has lake-only rows               rows that no round brought are deleted; missing rows are lost, and reported
 
 All in one commit that lands on the foreign head or not at all.
 """
@@ -40,19 +40,19 @@ ROUND = "restored"
 
 @dataclass(frozen=True)
 class Restoration:
-    """What is to be done, before anything is."""
+    """The changes to make."""
 
     held: LakeOffsets
     """How far the buckets are held afterwards."""
     removed: frozenset[str]
     dead: Sequence[DeadRows]
     told: tuple[str, ...]
-    """For people: which buckets come anew, what is deleted, what is lost."""
+    """For people: which buckets are tiered again, what is deleted, what is lost."""
 
 
 @dataclass
 class _Bucket:
-    """One bucket of the head, and what is to become of it."""
+    """One bucket of the head."""
 
     files: list[HeldFile]
     start: int
@@ -65,7 +65,7 @@ class _Bucket:
 def plan_restoration(
     table: LakeTable, head: Snapshot, words: LastWords, servers: Mapping[Place, int]
 ) -> Restoration:
-    """What makes the head what our last words say. ``servers``: from which offset on they hold their buckets."""
+    """Plan how to restore our last statement. ``servers``: the first offset they hold of each of their buckets."""
     held = words.held
     assert held is not None
     strays: list[str] = []
@@ -80,7 +80,7 @@ def plan_restoration(
 
 
 def commit_restoration(table: LakeTable, head: Snapshot, made: Restoration) -> LakeHead:
-    """Do it; LakeConflict when somebody committed meanwhile."""
+    """Commit it; LakeConflict when another commit came first."""
     snapshot_id = new_snapshot_id(table)
     written = _written(table, made.dead, snapshot_id)
     base = LakeHead(head.snapshot_id, made.held, totals_of(table, head), head.timestamp_ms)
@@ -89,7 +89,7 @@ def commit_restoration(table: LakeTable, head: Snapshot, made: Restoration) -> L
 
 
 class _Plan:
-    """Decides bucket by bucket."""
+    """Decides for each bucket."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Plan:
         self._removed |= {one.path for one in self._files.deletes_by_place.get(place, ())}
 
     def _looked(self, place: Place) -> _Bucket:
-        """The rows of a bucket: those that count once, and those that should not be there."""
+        """Divide the rows of a bucket: those to keep, each once, and those that should not be there."""
         end = self.ends[place].offset if place in self.ends else 0
         bucket = _Bucket(self.by_place[place], self._starts.get(place, 0), end)
         seen = np.zeros(max(bucket.end - bucket.start, 0), np.bool_)

@@ -1,7 +1,7 @@
-"""Writes a group of data files anew, without their dead rows: one row group in memory at a time.
+"""Rewrites a group of data files without their dead rows: one row group in memory at a time.
 
-Offsets and commit times stay what they were; a new file has its own file of offsets. Nothing is committed here: what
-was written is garbage until a commit names it (``compaction.py``), and ``drop`` takes it away.
+Offsets and commit times stay the same; a new file gets its own sidecar. Nothing is committed here: what was written is
+garbage until a commit names it (``compaction.py``), and ``drop`` removes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RewrittenGroup:
-    """A group and what became of it. ``left_out``: by path of an old file, its rows that were dead by then."""
+    """A group and its new files. ``left_out``: the rows of each old file that were dead by then."""
 
     group: CompactionGroup
     left_out: Mapping[str, Positions]
@@ -41,12 +41,12 @@ class RewrittenGroup:
 
     @property
     def rows_out(self) -> int:
-        """Rows that are no more."""
+        """Rows that were dropped."""
         return sum(len(rows) for rows in self.left_out.values())
 
 
 class FileRewriter:
-    """Writes files of one lake table. ``name``: what their names begin with, never used before."""
+    """Writes files of one lake table. ``name``: a unique prefix of their names."""
 
     def __init__(
         self, table: LakeTable, name: str, file_bytes: int, check: Callable[[], None] = lambda: None
@@ -60,7 +60,7 @@ class FileRewriter:
     def rewrite(
         self, group: CompactionGroup, held: HeldFiles, partitions: Mapping[int, str]
     ) -> RewrittenGroup:
-        """The group's live rows in new files. ``check`` is called now and then: it may raise, to give up."""
+        """Write the group's live rows to new files. ``check`` is called from time to time and may raise, to stop."""
         storage = self._table.storage
         left_out = rows_deleted(storage, held, group.files)
         written: list[DataFileDescription] = []
@@ -108,13 +108,13 @@ class FileRewriter:
 
 
 def knows_all_columns(table: LakeTable) -> bool:
-    """Whether the table's files can have no column that we do not know: what we write would lose it."""
+    """Whether we know every column that the table's files can have: others would be lost."""
     own = iceberg_schema(table.schema, schema_id=0)
     return set(table.iceberg.schema().field_ids) <= set(own.field_ids)
 
 
 def drop(storage: Storage, files: list[DataFileDescription] | tuple[DataFileDescription, ...]) -> None:
-    """Delete files that are in no snapshot and never will be."""
+    """Delete files that no snapshot will ever name."""
     for file in files:
         for uri in (file.path, file.sidecar):
             try:
