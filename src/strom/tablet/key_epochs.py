@@ -6,8 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from strom.kv.snapshot.manifest import EpochRef
-
-NO_EPOCH = -1
+from strom.log.layout import NO_EPOCH
 
 
 def epoch_of(epochs: Sequence[EpochRef], offset: int) -> int:

@@ -22,7 +22,6 @@ from strom.kv.gather.gather import gather
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import whole_rows, write_pass
 from strom.model.aggregation import refusing_column
-from strom.record.encode import encode
 from strom.tablet.change_writer import ChangeWriter
 from strom.tablet.key_input import check_keys
 from strom.tablet.key_scan import ScanRequest, scan_slice
@@ -109,9 +108,9 @@ class KeyPieces:
     def write_nothing(self, schema_id: int, now_ms: int) -> int:
         """Append a batch without records to the open group: it takes one offset."""
         start = self._tablet.log.group_end
-        header = self._tablet.append_empty(encode(_NO_ROWS, schema_id=schema_id, changes=b""), now_ms)
+        size = self._tablet.append_empty(schema_id, now_ms=now_ms, changes=b"")
         self._store.publish_nothing(start)
-        return header.size
+        return size
 
     def empty(self, now_ms: int) -> None:
         """Delete every row, in the open group."""
@@ -168,6 +167,3 @@ def _halves(changes: KeyChanges) -> Iterator[KeyChanges]:
         start, stop, _ = part.indices(changes.rows.num_rows)
         deletes = None if changes.deletes is None else changes.deletes[part]
         yield changes._replace(rows=changes.rows.slice(start, stop - start), deletes=deletes)
-
-
-_NO_ROWS = pa.record_batch([], names=[])

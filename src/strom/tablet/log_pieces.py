@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pyarrow as pa
-
 from strom.errors import MalformedBatch
 from strom.record.batch import Checked, read_columns, split
-from strom.record.columns import ColumnLayout
-from strom.record.encode import encode
-from strom.tablet.publishing import PieceForm
+from strom.tablet.publishing import LayoutOf, PieceForm
 from strom.tablet.stage_file import StagedBatches
 from strom.tablet.stages import StagePiece
 from strom.tablet.tablet import Tablet
 
-CheckBatch = Callable[[int, memoryview, Callable[[int], ColumnLayout | None]], tuple[memoryview, Checked]]
+CheckBatch = Callable[[int, memoryview, LayoutOf], tuple[memoryview, Checked]]
 """Checks a batch of a schema as an append does."""
-
-_NO_ROWS = pa.record_batch([], names=[])
 
 
 class LogPieces:
@@ -51,7 +45,7 @@ class LogPieces:
 
     def write_nothing(self, schema_id: int, now_ms: int) -> int:
         """Append a batch without records to the open group: it takes one offset."""
-        return self._tablet.append_empty(encode(_NO_ROWS, schema_id=schema_id), now_ms).size
+        return self._tablet.append_empty(schema_id, now_ms=now_ms)
 
     def empty(self, now_ms: int) -> None:
         """Nothing yet: what was there before goes once the group is visible (``Tablet.drop_overwritten``)."""

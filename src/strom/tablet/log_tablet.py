@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from strom.errors import MalformedBatch, SchemaNotFound
 from strom.log.layout import WHOLE_BATCH_BYTES_MAX
 from strom.log.log import Log
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits, Checked, check_and_sum, split, strike_statistics
-from strom.record.message import ColumnLayout
 from strom.tablet.log_pieces import LogPieces
+from strom.tablet.publishing import LayoutOf
 from strom.tablet.stages import StageStore
 from strom.tablet.tablet import Accepted, Durability, Tablet
-
-LayoutOf = Callable[[int], ColumnLayout | None]
 
 logger = logging.getLogger(__name__)
 

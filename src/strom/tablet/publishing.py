@@ -28,6 +28,9 @@ from strom.runtime.files import Bytes
 from strom.tablet.stage_file import StagedBatches
 from strom.tablet.stages import StagePiece, StageStore
 
+LayoutOf = Callable[[int], ColumnLayout | None]
+"""The columns of a schema, by its id."""
+
 
 class Commit(NamedTuple):
     """One decision's part in a bucket."""
@@ -87,7 +90,7 @@ class PieceForm:
 
     schema_id: int
     """The newest schema."""
-    layout_of: Callable[[int], ColumnLayout | None]
+    layout_of: LayoutOf
     """Log tables: the columns of a schema."""
     read: ReadChanges | None = None
     """Primary-key tables: the changes in a batch that holds these columns."""

@@ -17,24 +17,26 @@ publishing.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
+
+import pyarrow as pa
 
 from strom.errors import InvalidTimestamp, OffsetOutOfRange, StorageOffline, StromError
 from strom.log.log import Appended, Log
-from strom.log.reading.slices import BATCH_BYTES_ANY, LogSlice
+from strom.log.reading.slices import BATCH_BYTES_ANY, LogSlice, ProjectionOf, Skip
 from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchHeader, BatchLimits, Checked, read_columns, read_header
-from strom.record.project import Projection
+from strom.record.batch import BatchLimits, Checked, read_columns, read_header
+from strom.record.encode import encode
 from strom.tablet.pending import Pending
 from strom.tablet.publishing import Applied, Commit, LogCut, PieceForm, PieceWriter, apply_commits, cut_at
 from strom.tablet.recent_batches import RecentBatches
 from strom.tablet.stages import LateStage, StagePiece, StageState, StageStore
 
 Durability = Literal["os", "group"]
-ProjectionOf = Callable[[int], Projection | None]
-Skip = Callable[[BatchHeader, memoryview], bool]
+
+_NO_ROWS = pa.record_batch([], names=[])
 
 CLOCK_SKEW_MS = 60_000
 """How far ahead of the server's clock a timestamp may lie before it is refused as lying in the future."""
@@ -137,12 +139,14 @@ class Tablet:
             )
         return result
 
-    def append_empty(self, batch: bytearray, now_ms: int) -> BatchHeader:
-        """Append a batch without records to the open group: it takes one offset."""
+    def append_empty(self, schema_id: int, *, now_ms: int, changes: bytes | None = None) -> int:
+        """Append a batch without records, which takes one offset; its size. ``changes``: b"" in a changelog."""
+        batch = encode(_NO_ROWS, schema_id=schema_id, changes=changes)
         header = read_header(batch)
-        checked = Checked(header, read_columns(batch, header), None)
-        self.append_batch(memoryview(batch), checked, now_ms=now_ms)
-        return header
+        self.append_batch(
+            memoryview(batch), Checked(header, read_columns(batch, header), None), now_ms=now_ms
+        )
+        return header.size
 
     def hold(self, high_watermark: int | None) -> None:
         """Keep the high watermark at or below an offset (what followers have); None releases it."""

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from strom.errors import Corrupt, StromError
+from strom.log.reading.slices import Skip
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_LOG, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -32,7 +33,7 @@ from strom.server.calls.log.damage import unreadable_error
 from strom.server.calls.log.fetch import FetchedBucket, Fetches
 from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables, check_positions
-from strom.tablet.tablet import Skip, Tablet
+from strom.tablet.tablet import Tablet
 
 DEFAULT_WAIT_MS = 0
 DEFAULT_MIN_BYTES = 1
