@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kv.stored_rows import FOLDER, Expected, batches, bools, check, disk, ints, key_schemas
 from strategies import same, scalar_types
-from strom.kv.gather.column_source import Bools, Int64s
+from strom.kv.arrays import Bools, Int64s
 from strom.kv.gather.gather import gather
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.rows import Rows

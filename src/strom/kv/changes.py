@@ -17,13 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Bools = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
+from strom.kv.arrays import Bools, Int64s, Octets
 
 NOTHING: Final = 0
 INSERT: Final = 1
@@ -41,8 +37,8 @@ class Changes:
     rows: pa.RecordBatch
     """n rows of the table's schema in arrival order; columns not sent are NULL. For a delete only the key counts."""
     deletes: Bools
-    order: Ints
-    starts: Ints
+    order: Int64s
+    starts: Int64s
     exists: Bools
     """For each group, whether the key has an image before this batch (a tombstone is not one)."""
     targets: tuple[int, ...] | None = None
@@ -58,11 +54,11 @@ class Changes:
 class Folded:
     """What an engine made of a batch."""
 
-    effect: Bytes
+    effect: Octets
     """Per change in arrival order: NOTHING, INSERT (no image before), UPDATE or DELETE (one before)."""
     images: pa.RecordBatch
     """Rows of the table's whole schema."""
-    image_row: Ints
+    image_row: Int64s
     """Per change in arrival order: the row of ``images`` that is its image; -1 without one (NOTHING, DELETE)."""
 
 
@@ -70,20 +66,20 @@ class Folded:
 class ChangelogPlan:
     """The records of one changelog batch. A batch without records is empty but still takes one offset."""
 
-    kinds: Bytes
+    kinds: Octets
     """Change types as in a record batch: +I, -U, +U, -D."""
-    from_: Bytes
+    from_: Octets
     """Where the record's row is: FROM_OLD (the group's image before the batch) or FROM_IMAGES (``Folded.images``)."""
-    row: Ints
+    row: Int64s
     """The row there: the group's number in the old images, or a row of ``Folded.images``."""
-    arrival: Ints
+    arrival: Int64s
     """The change that caused the record."""
-    group: Ints
+    group: Int64s
     stored: Bools
     """Whether the record is an image or a tombstone, so that it becomes its key's newest record; -U is neither."""
-    previous: Ints
+    previous: Int64s
     """For stored records: position of the key's previous stored record in this batch; -1 when it came earlier."""
-    newest: Ints
+    newest: Int64s
     """Per group: position of its last stored record; -1 when the batch changed nothing for the key."""
 
     @property

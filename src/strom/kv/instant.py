@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.changes import Bools, Ints
+from strom.kv.arrays import Bools, Int64s
 from strom.kv.gather.column_source import source_of
 from strom.kv.rows.row_places import lost_row
 from strom.kv.rows.rows import Block
@@ -30,7 +30,7 @@ class LiveBlock(NamedTuple):
     live: Bools
 
     @property
-    def offsets(self) -> Ints:
+    def offsets(self) -> Int64s:
         """The offset of each row."""
         return self.block.offsets
 
@@ -89,12 +89,12 @@ def _blocks(found: Iterator[Block], at: int, rows_max: int, bytes_left: int) -> 
     return blocks, at
 
 
-def _within(rising: Ints, start: int, end: int) -> Ints:
+def _within(rising: Int64s, start: int, end: int) -> Int64s:
     first, last = np.searchsorted(rising, (start, end))
     return rising[first:last]
 
 
-def _distinct(parts: Sequence[Ints]) -> Ints:
+def _distinct(parts: Sequence[Int64s]) -> Int64s:
     """All values, ascending, each once. Unlike NumPy's ``unique``, sorting releases the interpreter."""
     values = np.concatenate(parts)
     values.sort()
@@ -103,7 +103,7 @@ def _distinct(parts: Sequence[Ints]) -> Ints:
     return values[first]
 
 
-def _live(block: Block, replaced: Ints) -> Bools:
+def _live(block: Block, replaced: Int64s) -> Bools:
     live = block.live  # a tombstone never is
     if not len(replaced) or not block.rows:
         return live
@@ -127,7 +127,7 @@ def count_live(store: KeyStore, at: int) -> int:
     return store.rows.live_count - above + len(store.series.replaced(at, published, below=at))
 
 
-def dead_between(store: KeyStore, start: int, first: int, end: int) -> Ints:
+def dead_between(store: KeyStore, start: int, first: int, end: int) -> Int64s:
     """The offsets below ``start`` that died in [first, end), ascending. ``first`` is ``start`` or later."""
     if start <= 0 or end <= first:
         return np.zeros(0, np.int64)
@@ -141,13 +141,13 @@ class Tombstones(NamedTuple):
 
     keys: pa.RecordBatch
     """The key columns."""
-    versions: Ints
+    versions: Int64s
 
 
 def tombstones_below(store: KeyStore, start: int, end: int, horizon: int, *, at_most: int) -> Tombstones:
     """The tombstones in [start, end) that no instant from the horizon on needs. Any thread."""
     kept: list[pa.RecordBatch] = []
-    versions: list[Ints] = []
+    versions: list[Int64s] = []
     count = 0
     for block in store.rows.blocks(start, min(end, horizon), store.definition.key):
         found = np.flatnonzero(block.tombstone)[: at_most - count]
@@ -165,7 +165,7 @@ def tombstones_below(store: KeyStore, start: int, end: int, horizon: int, *, at_
     )
 
 
-def needed_from(store: KeyStore, start: int, end: int, horizon: int) -> Callable[[Ints], Bools]:
+def needed_from(store: KeyStore, start: int, end: int, horizon: int) -> Callable[[Int64s], Bools]:
     """Which rows of [start, end) the index, or an instant from the horizon on, may still need. Any thread.
 
     An image is dropped only if it died before the horizon, a tombstone only if its key was forgotten.
@@ -190,7 +190,7 @@ def needed_from(store: KeyStore, start: int, end: int, horizon: int) -> Callable
     kept.append(view.replaced(horizon, published, below=horizon))
     offsets = _distinct(kept)
 
-    def needed(asked: Ints) -> Bools:
+    def needed(asked: Int64s) -> Bools:
         at = np.searchsorted(offsets, asked)
         at[at == len(offsets)] = 0
         found = offsets[at] == asked if len(offsets) else np.zeros(len(asked), np.bool_)

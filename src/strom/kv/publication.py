@@ -13,24 +13,22 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from strom.kv.changes import Bools, Bytes, ChangelogPlan, Ints
+from strom.kv.arrays import Bools, Hashes, Int64s, Octets
+from strom.kv.changes import ChangelogPlan
 from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_BEFORE
-
-Hashes = npt.NDArray[np.uint64]
 
 
 class KeyGroups(NamedTuple):
     """The distinct keys of one batch, and what the store knew about them before it."""
 
-    order: Ints
-    starts: Ints
+    order: Int64s
+    starts: Int64s
     hashes: Hashes
     """Per group."""
-    row_ids: Ints
+    row_ids: Int64s
     """Per group; -1 for an unknown key."""
-    versions: Ints
+    versions: Int64s
     """Per group: the newest record before the batch, or NONE."""
 
 
@@ -39,11 +37,11 @@ class Records(NamedTuple):
 
     stored: Bools
     tombstone: Bools
-    group: Ints
+    group: Int64s
     """Of every record; meaningless for records that are not stored."""
-    previous: Ints
+    previous: Int64s
     """For stored records, the position of the key's previous stored record in this batch, or -1."""
-    newest: Ints
+    newest: Int64s
     """Per group, the position of its last stored record, or -1."""
 
     @classmethod
@@ -71,20 +69,20 @@ class BatchUndo(NamedTuple):
 
     base_offset: int
     end_offset: int
-    row_ids: Ints
+    row_ids: Int64s
     hashes: Hashes
-    before: Ints
-    after: Ints
+    before: Int64s
+    after: Int64s
     lists: Mapping[str, ListUndo]
 
 
-def stored_of(kinds: Bytes) -> Bools:
+def stored_of(kinds: Octets) -> Bools:
     """Which records of a changelog batch become their key's newest: all but the -U of a pair."""
     stored: Bools = kinds != CHANGE_UPDATE_BEFORE
     return stored
 
 
-def records_from_groups(kinds: Bytes, stored_at: Ints, order: Ints, starts: Ints) -> Records:
+def records_from_groups(kinds: Octets, stored_at: Int64s, order: Int64s, starts: Int64s) -> Records:
     """The records of a batch as the log holds it. Stored ones are at ``stored_at``; ``order`` groups those."""
     count, groups = len(kinds), len(starts) - 1
     stored = np.zeros(count, np.bool_)

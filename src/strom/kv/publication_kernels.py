@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from strom.kv.changes import FROM_IMAGES, Bytes, Ints
+from strom.kv.arrays import Int32s, Int64s, Octets
+from strom.kv.changes import FROM_IMAGES
 from strom.kv.kernels.compile import boolean, int32, int64, kernel, ro, rw, uint8, uint64, void
-
-Int32s = npt.NDArray[np.int32]
 
 TOUCHED, NEW, DEAD_COUNT, LIVE_COUNT, STORED = range(5)
 COUNTS = 5
@@ -86,8 +82,8 @@ def prepare(
 
 @kernel(void(ro(uint8), ro(int64), ro(int32), ro(int32), int32, rw(int32), rw(int32)))
 def place_records(
-    from_: Bytes,
-    row: Ints,
+    from_: Octets,
+    row: Int64s,
     old_source: Int32s,
     old_row: Int32s,
     images: int,

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv import publication_kernels as kernels
+from strom.kv.arrays import Bools, Hashes, Int32s, Int64s, Octets
 from strom.kv.changelog.batch_keys import find_batch_keys
-from strom.kv.changes import Bools, Bytes, Ints
 from strom.kv.definition import KeyDefinition
-from strom.kv.gather.column_source import ColumnSource, Int32s, kinds_of, source_of
+from strom.kv.gather.column_source import ColumnSource, kinds_of, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import rows_equal
 from strom.kv.gather.row_layout import RowLayout
@@ -31,15 +31,7 @@ from strom.kv.index.hashing import Hasher
 from strom.kv.index.index import KeyIndex
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.index.series import Series
-from strom.kv.publication import (
-    BatchUndo,
-    Hashes,
-    KeyGroups,
-    Publication,
-    Records,
-    records_from_groups,
-    stored_of,
-)
+from strom.kv.publication import BatchUndo, KeyGroups, Publication, Records, records_from_groups, stored_of
 from strom.kv.rows.rows import Rows
 from strom.kv.rows.tail import NO_ROWS
 from strom.kv.versions import NONE, are_images, offsets_of
@@ -48,7 +40,7 @@ from strom.record.layout import CHANGE_DELETE
 _NO_RECORDS = np.zeros(0, np.int64)
 _NO_FLAGS = np.zeros(0, np.bool_)
 
-Same = Callable[[Ints, Ints], Bools]
+Same = Callable[[Int64s, Int64s], Bools]
 
 
 class _Touched:
@@ -163,23 +155,23 @@ class KeyStore:
         row_ids = self.index.find(hashes, None if directory is None else self._same(directory, firsts))
         return KeyGroups(order, starts, hashes, row_ids, self.index.newest(row_ids))
 
-    def find(self, keys: ColumnSource) -> Ints:
+    def find(self, keys: ColumnSource) -> Int64s:
         """The row ids of keys, -1 for unknown ones. In the lane, or under the lock."""
         hashes = self.hasher.hash(keys)
         return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
 
-    def find_hashed(self, keys: ColumnSource, hashes: Hashes) -> Ints:
+    def find_hashed(self, keys: ColumnSource, hashes: Hashes) -> Int64s:
         """Like ``find``, with hashes computed before the lock was taken."""
         return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
 
     def _same_keys(self, keys: ColumnSource) -> Same:
         return self._same(Directory(self.key_layout, (keys,)), None)
 
-    def _same(self, directory: Directory, firsts: Ints | None) -> Same:
+    def _same(self, directory: Directory, firsts: Int64s | None) -> Same:
         """Compares requested keys with stored rows: every row id's newest record has its key columns."""
         stored = self.rows.directory
 
-        def same(which: Ints, row_ids: Ints) -> Bools:
+        def same(which: Int64s, row_ids: Int64s) -> Bools:
             source, row = self.rows.locate(offsets_of(self.index.newest(row_ids)), stored)
             asked = (which if firsts is None else firsts[which]).astype(np.int32)
             nowhere = np.zeros(len(asked), np.int32)
@@ -190,7 +182,7 @@ class KeyStore:
         return same
 
     def _same_within(self, directory: Directory) -> Same:
-        def same(left: Ints, right: Ints) -> Bools:
+        def same(left: Int64s, right: Int64s) -> Bools:
             nowhere = np.zeros(len(left), np.int32)
             columns = self._key_columns
             return rows_equal(
@@ -208,7 +200,7 @@ class KeyStore:
 
     # --- publishing ----------------------------------------------------------------------------------------
 
-    def publication_of(self, batch: pa.RecordBatch, kinds: Bytes) -> Publication:
+    def publication_of(self, batch: pa.RecordBatch, kinds: Octets) -> Publication:
         """What a batch of the log does. For recovery, which knows nothing but the batch."""
         stored_at = np.flatnonzero(stored_of(kinds))
         whole = len(stored_at) == len(kinds)
@@ -273,7 +265,7 @@ class KeyStore:
             self.published = base_offset + 1
 
     def restore_rows(
-        self, batch: pa.RecordBatch, kinds: Bytes, *, base_offset: int, column_ids: tuple[int, ...]
+        self, batch: pa.RecordBatch, kinds: Octets, *, base_offset: int, column_ids: tuple[int, ...]
     ) -> None:
         """When opening: add rows below the manifest's offset that no base file holds; the index has them already."""
         self.rows.add(
@@ -338,7 +330,7 @@ class KeyStore:
 
     # --- reclaiming ----------------------------------------------------------------------------------------
 
-    def reclaim(self, keys: ColumnSource, versions: Ints) -> int:
+    def reclaim(self, keys: ColumnSource, versions: Int64s) -> int:
         """Forget keys whose newest record is still this tombstone and free their row ids. In the lane."""
         hashes = self.hasher.hash(keys)
         row_ids = self.find_hashed(keys, hashes)

@@ -7,26 +7,23 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-Ints = npt.NDArray[np.int64]
+from strom.kv.arrays import Bools, Int64s
 
 NONE: Final = -1
 
 
-def versions_of(offsets: Ints, images: npt.NDArray[np.bool_]) -> Ints:
+def versions_of(offsets: Int64s, images: Bools) -> Int64s:
     """The versions of records at these offsets."""
-    made: Ints = (offsets << 1) | images
+    made: Int64s = (offsets << 1) | images
     return made
 
 
-def offsets_of(versions: Ints) -> Ints:
+def offsets_of(versions: Int64s) -> Int64s:
     """The records' offsets; -1 for NONE."""
     return versions >> 1
 
 
-def are_images(versions: Ints) -> npt.NDArray[np.bool_]:
+def are_images(versions: Int64s) -> Bools:
     """Whether each is an image; NONE is not."""
-    found: npt.NDArray[np.bool_] = (versions >= 0) & (versions & 1 == 1)
+    found: Bools = (versions >= 0) & (versions & 1 == 1)
     return found

@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import SchemaMismatch
+from strom.kv.arrays import Bools, Int32s, Octets
 from strom.kv.changelog import changelog
 from strom.kv.changelog.last_row_plan import plan_last_row
-from strom.kv.changes import Bools, Bytes, Changes
+from strom.kv.changes import Changes
 from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
-from strom.kv.gather.column_source import ColumnSource, Int32s, source_of
+from strom.kv.gather.column_source import ColumnSource, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather
 from strom.kv.publication import Publication, Records
@@ -31,7 +32,7 @@ from strom.kv.versions import are_images
 class WriteOutcome(NamedTuple):
     """What one batch of changes leads to: one or two records per change that has an effect."""
 
-    kinds: Bytes
+    kinds: Octets
     directory: Directory
     source: Int32s
     """Where each record's row lies, in the directory."""

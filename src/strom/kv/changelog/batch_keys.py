@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.gather.column_source import ColumnSource, Int32s, Int64s
+from strom.kv.arrays import Int32s, Int64s
+from strom.kv.gather.column_source import ColumnSource
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.source_kernels import (
     COLUMNS,

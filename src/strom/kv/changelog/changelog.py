@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from strom.kv.arrays import Bools, Int64s, Octets
 from strom.kv.changes import (
     DELETE,
     FROM_IMAGES,
@@ -22,12 +23,9 @@ from strom.kv.changes import (
     INSERT,
     NOTHING,
     UPDATE,
-    Bools,
-    Bytes,
     ChangelogPlan,
     Changes,
     Folded,
-    Ints,
 )
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8
 from strom.record.layout import CHANGE_DELETE, CHANGE_INSERT, CHANGE_UPDATE_AFTER, CHANGE_UPDATE_BEFORE
@@ -70,19 +68,19 @@ def plan(changes: Changes, folded: Folded, image: Image) -> ChangelogPlan:
     )
 )  # fmt: skip
 def _plan(
-    effect: Bytes,
-    image_row: Ints,
-    order: Ints,
-    starts: Ints,
+    effect: Octets,
+    image_row: Int64s,
+    order: Int64s,
+    starts: Int64s,
     full: bool,
-    kinds: Bytes,
-    from_: Bytes,
-    row: Ints,
-    arrival: Ints,
-    group: Ints,
+    kinds: Octets,
+    from_: Octets,
+    row: Int64s,
+    arrival: Int64s,
+    group: Int64s,
     stored: Bools,
-    previous: Ints,
-    newest: Ints,
+    previous: Int64s,
+    newest: Int64s,
 ) -> int:
     n = len(effect)
     before = np.empty(n, np.int64)  # row of the images before the change, or _OLD

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from strom.errors import RecordTooLarge, StoreCorrupt
+from strom.kv.arrays import Int32s, Octets
 from strom.kv.changelog.changelog_kernels import write_batch
-from strom.kv.changes import Bytes
-from strom.kv.gather.column_source import ColumnSource, Int32s, source_of
+from strom.kv.gather.column_source import ColumnSource, source_of
 from strom.kv.gather.copy_kernels import OUTSIDE, UNCHECKED
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import check_data, gather
@@ -52,7 +52,7 @@ class ChangelogBatch(NamedTuple):
 
 
 def compose(
-    directory: Directory, source: Int32s, row: Int32s, kinds: Bytes, stamp: Stamp, *, bytes_max: int
+    directory: Directory, source: Int32s, row: Int32s, kinds: Octets, stamp: Stamp, *, bytes_max: int
 ) -> ChangelogBatch:
     """The batch with row ``row[i]`` of source ``source[i]`` as record i, of kind ``kinds[i]``.
 
@@ -101,7 +101,7 @@ def compose(
 
 
 def _by_pyarrow(
-    directory: Directory, source: Int32s, row: Int32s, kinds: Bytes, stamp: Stamp, bytes_max: int
+    directory: Directory, source: Int32s, row: Int32s, kinds: Octets, stamp: Stamp, bytes_max: int
 ) -> ChangelogBatch:
     batch = gather(directory, source, row)
     encoded = encode(

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strom.kv.changes import Bytes
-from strom.kv.gather.column_source import Int32s
+from strom.kv.arrays import Int32s, Octets
 from strom.kv.kernels.compile import boolean, int32, int64, kernel, ro, rw, uint8
 from strom.kv.publication import KeyGroups, Records
 from strom.record.layout import CHANGE_INSERT, CHANGE_UPDATE_AFTER, CHANGE_UPDATE_BEFORE
@@ -22,7 +21,7 @@ _SOURCE, _ROW = range(2)
 
 def plan_last_row(
     groups: KeyGroups, old_source: Int32s, old_row: Int32s, images: int, *, full: bool
-) -> tuple[Bytes, Int32s, Int32s, Records]:
+) -> tuple[Octets, Int32s, Int32s, Records]:
     """(kinds, source and row of each record, what publishing needs). ``images``: the source of the rows that arrived.
 
     ``old_source`` and ``old_row``: the places of the keys' newest records, used only if ``full``.

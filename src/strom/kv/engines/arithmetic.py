@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.kv.changes import Bools, Bytes, Changes, Ints
+from strom.kv.arrays import Bools, Int64s, Octets
+from strom.kv.changes import Changes
 from strom.kv.engines.change_modes import CLEAR, FRESH, OLD, SKIP, ChangeModes, valid_rows
 from strom.kv.kernels.compile import boolean, float32, float64, int64, kernel, ro, rw, uint8, void
 
@@ -87,9 +88,9 @@ def _signature(kind: Any) -> Any:
 @kernel(_signature(int64), _signature(float32), _signature(float64))
 def _fold(
     rule: int,
-    mode: Bytes,
-    order: Ints,
-    starts: Ints,
+    mode: Octets,
+    order: Int64s,
+    starts: Int64s,
     came: npt.NDArray[Any],
     came_valid: Bools,
     was: npt.NDArray[Any],
@@ -128,13 +129,13 @@ def _fold(
     )
 )  # fmt: skip
 def _count(
-    mode: Bytes,
-    order: Ints,
-    starts: Ints,
+    mode: Octets,
+    order: Int64s,
+    starts: Int64s,
     came: Bools,
-    was: Ints,
+    was: Int64s,
     was_valid: Bools,
-    values: Ints,
+    values: Int64s,
     valid: Bools,
 ) -> None:
     for j in range(len(starts) - 1):

@@ -12,14 +12,15 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.changes import DELETE, INSERT, NOTHING, Changes, Folded, Ints
+from strom.kv.arrays import Int64s
+from strom.kv.changes import DELETE, INSERT, NOTHING, Changes, Folded
 from strom.kv.engines.engine import Engine
 
 
 class AutoIncrement:
     """An engine that fills one column of every row that ``inner`` inserts. ``take`` gives fresh numbers."""
 
-    def __init__(self, inner: Engine, position: int, take: Callable[[int], Ints]) -> None:
+    def __init__(self, inner: Engine, position: int, take: Callable[[int], Int64s]) -> None:
         self._inner = inner
         self._position = position
         self._take = take
@@ -44,7 +45,7 @@ class AutoIncrement:
         return replace(folded, images=_filled(folded, self._position, arrivals, numbers))
 
 
-def _numbered(changes: Changes, folded: Folded, fresh: Ints) -> tuple[Ints, Ints]:
+def _numbered(changes: Changes, folded: Folded, fresh: Int64s) -> tuple[Int64s, Int64s]:
     """The changes (by arrival) whose images descend from a row inserted in this batch, and the number of each."""
     order = changes.order
     effect = folded.effect[order]
@@ -62,7 +63,7 @@ def _numbered(changes: Changes, folded: Folded, fresh: Ints) -> tuple[Ints, Ints
     return arrivals, fresh[rank[order[last_insert[of_this_batch]]]]
 
 
-def _filled(folded: Folded, position: int, arrivals: Ints, numbers: Ints) -> pa.RecordBatch:
+def _filled(folded: Folded, position: int, arrivals: Int64s, numbers: Int64s) -> pa.RecordBatch:
     images = folded.images
     column = images.column(position)
     kind = column.type.to_pandas_dtype()

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import InvalidTargets
-from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Bools, Bytes, Changes, Ints
+from strom.kv.arrays import Bools, Int64s, Octets
+from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Changes
 from strom.kv.engines.engine import DeleteBehavior, heeded_deletes
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, void
 from strom.model.schema import Schema
@@ -36,8 +37,8 @@ CLEAR: Final = 4
 class ChangeModes:
     """Per change in arrival order."""
 
-    effect: Bytes
-    mode: Bytes
+    effect: Octets
+    mode: Octets
     """How a target column's value is made."""
     kept: Bools
     """Whether the other columns are those of the old image; if not, they are NULL."""
@@ -61,13 +62,13 @@ def follow_changes(changes: Changes, behavior: DeleteBehavior, bare: Bools) -> C
 )  # fmt: skip
 def _follow(
     deletes: Bools,
-    order: Ints,
-    starts: Ints,
+    order: Int64s,
+    starts: Int64s,
     exists: Bools,
     heeded: bool,
     bare: Bools,
-    effect: Bytes,
-    mode: Bytes,
+    effect: Octets,
+    mode: Octets,
     kept: Bools,
 ) -> None:
     for j in range(len(starts) - 1):

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import SchemaMismatch
-from strom.kv.changes import Bools, Changes, Ints
+from strom.kv.arrays import Bools, Int64s
+from strom.kv.changes import Changes
 from strom.kv.engines.arithmetic import RULES
 from strom.kv.engines.change_modes import ChangeModes, valid_rows
 from strom.kv.engines.wide_kernels import divide_wide, fold_wide
@@ -37,7 +38,7 @@ def compute_decimal(
     return decimals_of(values, valid, kind)
 
 
-def average_decimals(sums: pa.Array, counts: Ints, kind: pa.DataType) -> pa.Array:
+def average_decimals(sums: pa.Array, counts: Int64s, kind: pa.DataType) -> pa.Array:
     """Each sum divided by its count, rounded half away from zero to the scale of ``kind``, which is the sums'."""
     valid = valid_rows(sums) & (counts > 0)
     values = np.zeros((len(sums), 2), np.uint64)

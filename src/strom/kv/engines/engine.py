@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import DeletionDisabled
-from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Bools, Bytes, Changes, Folded, Ints
+from strom.kv.arrays import Bools, Int64s, Octets
+from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Changes, Folded
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, void
 
 DeleteBehavior = Literal["allow", "ignore", "disable"]
@@ -43,7 +44,7 @@ def heeded_deletes(changes: Changes, behavior: DeleteBehavior) -> tuple[Bools, b
     return changes.deletes, behavior == "allow"
 
 
-def effects(changes: Changes, behavior: DeleteBehavior) -> Bytes:
+def effects(changes: Changes, behavior: DeleteBehavior) -> Octets:
     """The effect of each change where every upsert makes an image and a delete removes the row."""
     deletes, heeded = heeded_deletes(changes, behavior)
     effect = np.empty(len(deletes), np.uint8)
@@ -51,7 +52,7 @@ def effects(changes: Changes, behavior: DeleteBehavior) -> Bytes:
     return effect
 
 
-def own_rows(effect: Bytes) -> Ints:
+def own_rows(effect: Octets) -> Int64s:
     """Image rows where each upsert's image is at the change's own position."""
     rows = np.arange(len(effect), dtype=np.int64)
     rows[(effect == NOTHING) | (effect == DELETE)] = -1
@@ -59,7 +60,9 @@ def own_rows(effect: Bytes) -> Ints:
 
 
 @kernel(void(ro(boolean), ro(int64), ro(int64), ro(boolean), boolean, rw(uint8)))
-def _effects(deletes: Bools, order: Ints, starts: Ints, exists: Bools, heeded: bool, effect: Bytes) -> None:
+def _effects(
+    deletes: Bools, order: Int64s, starts: Int64s, exists: Bools, heeded: bool, effect: Octets
+) -> None:
     for j in range(len(starts) - 1):
         there = exists[j]
         for k in range(starts[j], starts[j + 1]):

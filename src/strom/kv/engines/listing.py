@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import RecordTooLarge
-from strom.kv.changes import Bytes, Changes, Ints
+from strom.kv.arrays import Int64s, Octets
+from strom.kv.changes import Changes
 from strom.kv.engines.change_modes import CLEAR, FRESH, OLD, SKIP, ChangeModes, valid_rows
 from strom.kv.kernels.compile import int32, int64, kernel, load_u8, ro, rw, uint8, void
 from strom.record.batch import DEFAULT_LIMITS
@@ -47,7 +48,7 @@ def join_texts(
     return pa.Array.from_buffers(came.type, len(came), [bits, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def _check_sizes(lengths: Ints) -> None:
+def _check_sizes(lengths: Int64s) -> None:
     longest = int(lengths.max(initial=0))
     if longest > TEXT_MAX:
         raise RecordTooLarge(f"A list of {longest} bytes is longer than {TEXT_MAX}", size=longest)
@@ -75,7 +76,7 @@ class _Texts:
 
 @kernel(void(ro(uint8), ro(int64), ro(int64), ro(int64), ro(int64), int64, rw(int64)))
 def _measure(
-    mode: Bytes, order: Ints, starts: Ints, came: Ints, was: Ints, between: Any, lengths: Ints
+    mode: Octets, order: Int64s, starts: Int64s, came: Int64s, was: Int64s, between: Any, lengths: Int64s
 ) -> None:
     for j in range(len(starts) - 1):
         size = np.int64(_NULL)
@@ -94,7 +95,7 @@ def _measure(
 
 
 @kernel()
-def _copy(out: Bytes, at: Any, address: Any, size: Any) -> Any:
+def _copy(out: Octets, at: Any, address: Any, size: Any) -> Any:
     for k in range(size):
         out[at + k] = load_u8(address + k)
     return at + size
@@ -107,19 +108,19 @@ def _copy(out: Bytes, at: Any, address: Any, size: Any) -> Any:
     )
 )  # fmt: skip
 def _fill(
-    mode: Bytes,
-    order: Ints,
-    starts: Ints,
-    came: Ints,
-    came_starts: Ints,
+    mode: Octets,
+    order: Int64s,
+    starts: Int64s,
+    came: Int64s,
+    came_starts: Int64s,
     came_address: Any,
-    was: Ints,
-    was_starts: Ints,
+    was: Int64s,
+    was_starts: Int64s,
     was_address: Any,
-    between: Bytes,
-    lengths: Ints,
+    between: Octets,
+    lengths: Int64s,
     offsets: Offsets,
-    out: Bytes,
+    out: Octets,
 ) -> None:
     """Each list is the list before it (from the previous change or the old image), the delimiter, and the new text."""
     for j in range(len(starts) - 1):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.changes import Bools, Changes, Folded, Ints
+from strom.kv.arrays import Bools, Int64s
+from strom.kv.changes import Changes, Folded
 from strom.kv.engines.change_modes import (
     CLEAR,
     ChangeModes,
@@ -56,7 +57,7 @@ class PartialUpdate:
 
 def old_rows(changes: Changes, found: ChangeModes) -> pa.Array:
     """For each change, the group whose old image provides its other columns; NULL without one."""
-    groups: Ints = np.empty(len(found.effect), np.int64)
+    groups: Int64s = np.empty(len(found.effect), np.int64)
     groups[changes.order] = np.repeat(np.arange(changes.groups), np.diff(changes.starts))
     return pa.array(groups, mask=~found.kept)
 

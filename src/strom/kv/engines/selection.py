@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strom.kv.changes import Bools, Bytes, Changes, Ints
+from strom.kv.arrays import Bools, Int64s, Octets
+from strom.kv.changes import Changes
 from strom.kv.engines.change_modes import FRESH, NEXT, OLD, SKIP, ChangeModes, valid_rows
 from strom.kv.engines.versioned import whole_numbers
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, void
@@ -56,7 +57,7 @@ def choose(function: str, changes: Changes, modes: ChangeModes, came: pa.Array, 
     return both.take(pa.array(pick, mask=pick < 0))
 
 
-def comparable(array: pa.Array) -> Ints:
+def comparable(array: pa.Array) -> Int64s:
     """Integers that order as the values do; arbitrary for NULLs."""
     kind = array.type
     if pa.types.is_floating(kind):
@@ -70,7 +71,7 @@ def comparable(array: pa.Array) -> Ints:
     )
 
 
-def _float_order(array: pa.Array) -> Ints:
+def _float_order(array: pa.Array) -> Int64s:
     kind = np.float32 if array.type.bit_width == 32 else np.float64
     whole: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], kind) if len(array) else np.empty(0, kind)
     values = whole[array.offset : array.offset + len(array)].astype(np.float64)
@@ -82,13 +83,13 @@ def _float_order(array: pa.Array) -> Ints:
 @kernel(void(int64, ro(uint8), ro(int64), ro(int64), ro(boolean), ro(boolean), ro(int64), rw(int64)))
 def _choose(
     rule: int,
-    mode: Bytes,
-    order: Ints,
-    starts: Ints,
+    mode: Octets,
+    order: Int64s,
+    starts: Int64s,
     came: Bools,
     was: Bools,
-    ranks: Ints,
-    pick: Ints,
+    ranks: Int64s,
+    pick: Int64s,
 ) -> None:
     n = len(came)
     for j in range(len(starts) - 1):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Bools, Bytes, Changes, Folded, Ints
+from strom.kv.arrays import Bools, Int64s, Octets
+from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Changes, Folded
 from strom.kv.engines.change_modes import valid_rows
 from strom.kv.engines.engine import DeleteBehavior, heeded_deletes, own_rows
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, void
@@ -34,7 +35,7 @@ class Versioned:
         return Folded(effect, changes.rows, own_rows(effect))
 
 
-def whole_numbers(array: pa.Array) -> Ints:
+def whole_numbers(array: pa.Array) -> Int64s:
     """The physical values of integers, dates, times and timestamps, as 64 bits."""
     kind = np.dtype(f"i{array.type.bit_width // 8}")
     if not len(array):
@@ -51,15 +52,15 @@ def whole_numbers(array: pa.Array) -> Ints:
 )  # fmt: skip
 def _follow(
     deletes: Bools,
-    order: Ints,
-    starts: Ints,
+    order: Int64s,
+    starts: Int64s,
     exists: Bools,
     heeded: bool,
-    came: Ints,
+    came: Int64s,
     came_valid: Bools,
-    was: Ints,
+    was: Int64s,
     was_valid: Bools,
-    effect: Bytes,
+    effect: Octets,
 ) -> None:
     for j in range(len(starts) - 1):
         there = exists[j]

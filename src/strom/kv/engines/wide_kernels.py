@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.changes import Bools, Bytes, Ints
+from strom.kv.arrays import Bools, Int64s, Octets
 from strom.kv.engines.change_modes import CLEAR, FRESH, OLD, SKIP
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, uint64
 
@@ -127,9 +127,9 @@ def _product(
 )  # fmt: skip
 def fold_wide(
     rule: Number,
-    mode: Bytes,
-    order: Ints,
-    starts: Ints,
+    mode: Octets,
+    order: Int64s,
+    starts: Int64s,
     came: Words,
     came_valid: Bools,
     was: Words,
@@ -176,7 +176,7 @@ def fold_wide(
 
 
 @kernel(int64(ro(uint64, 2), ro(int64), ro(boolean), ro(uint64), rw(uint64, 2)))
-def divide_wide(sums: Words, counts: Ints, valid: Bools, limit: Words, values: Words) -> Number:
+def divide_wide(sums: Words, counts: Int64s, valid: Bools, limit: Words, values: Words) -> Number:
     """Divide each sum by its count, half away from zero; returns the first row with too many digits, or -1."""
     words, out = np.zeros(4, np.uint64), np.empty(4, np.uint64)
     for i in range(len(counts)):

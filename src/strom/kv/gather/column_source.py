@@ -19,17 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidTable
+from strom.kv.arrays import Int64s, Octets
 from strom.kv.kernels.compile import int64, kernel, load_i64, ro, rw
 
 Form = Literal["fixed", "bits", "var", "nested"]
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
-Octets = npt.NDArray[np.uint8]
 
 ABSENT: Final = -1
 VALIDITY, VALUES, DATA = 0, 1, 2

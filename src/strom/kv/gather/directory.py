@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.column_source import ColumnKind, ColumnSource, Int32s, Int64s, Octets
+from strom.kv.arrays import Int32s, Int64s, Octets
+from strom.kv.gather.column_source import ColumnKind, ColumnSource
 from strom.kv.gather.row_layout import RowLayout, Selection
 
 

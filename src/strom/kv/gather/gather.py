@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import RecordTooLarge
-from strom.kv.gather.column_source import Bools, Int32s, Int64s, NestedColumn
+from strom.kv.arrays import Bools, Int32s, Int64s
+from strom.kv.gather.column_source import NestedColumn
 from strom.kv.gather.copy_kernels import (
     ALIGNMENT,
     OUTSIDE,

@@ -10,21 +10,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from strom.kv.arrays import Bools, Hashes, Int64s
 from strom.kv.kernels.compile import int64, kernel, ro, rw, uint64, void
 
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
-SameWithin = Callable[[Ints, Ints], npt.NDArray[np.bool_]]
+SameWithin = Callable[[Int64s, Int64s], Bools]
 """(rows, other rows) of the batch -> whether the two have the same key."""
 
 
 class Order(NamedTuple):
     """Rows by key: group g is ``order[starts[g]:starts[g + 1]]``. Groups and their rows are in order of arrival."""
 
-    order: Ints
-    starts: Ints
+    order: Int64s
+    starts: Int64s
 
 
 def group(hashes: Hashes, same_within: SameWithin | None) -> Order:
@@ -40,7 +38,7 @@ def group(hashes: Hashes, same_within: SameWithin | None) -> Order:
     return Order(order, starts)
 
 
-def _part_different(hashes: Hashes, first: Ints, same_within: SameWithin) -> int:
+def _part_different(hashes: Hashes, first: Int64s, same_within: SameWithin) -> int:
     """Put rows whose key differs from their group's first row into new groups; returns the number of new groups."""
     added = 0
     which = np.flatnonzero(first != np.arange(len(first)))
@@ -55,7 +53,7 @@ def _part_different(hashes: Hashes, first: Ints, same_within: SameWithin) -> int
 
 
 @kernel(int64(ro(uint64), rw(int64)))
-def first_with_hash(hashes: Hashes, first: Ints) -> int:
+def first_with_hash(hashes: Hashes, first: Int64s) -> int:
     """For each row the first row with its hash; returns the number of distinct hashes."""
     count, size = len(hashes), 2
     while size < 2 * count:
@@ -74,7 +72,7 @@ def first_with_hash(hashes: Hashes, first: Ints) -> int:
 
 
 @kernel(void(rw(int64), rw(int64), rw(int64)))
-def sort_groups(first: Ints, order: Ints, starts: Ints) -> None:
+def sort_groups(first: Int64s, order: Int64s, starts: Int64s) -> None:
     """Counting sort of rows by their group's first row; ``first`` is used up."""
     starts[:] = 0
     groups = 0

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidTable
+from strom.kv.arrays import Hashes, Int64s
 from strom.kv.gather.column_source import ABSENT, ColumnKind, ColumnSource, source_of
 from strom.kv.gather.source_kernels import BITS, VAR, bit_at
 from strom.kv.kernels.compile import (
@@ -38,9 +38,6 @@ from strom.kv.kernels.compile import (
     uint64,
     void,
 )
-
-Hashes = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 
 # Odd numbers without a pattern: from the golden ratio, and digits of square roots.
 _STEP: Final = 0x9E3779B97F4A7C15
@@ -85,7 +82,7 @@ class Hasher:
                     source.check(column)
         return self.hash_at(source.addresses, source.rows if count is None else min(count, source.rows))
 
-    def hash_at(self, addresses: Ints, count: int) -> Hashes:
+    def hash_at(self, addresses: Int64s, count: int) -> Hashes:
         """The hash of ``count`` rows whose columns lie at these addresses, as in ``ColumnSource.addresses``."""
         out = np.zeros(count, np.uint64)
         if count == 0:
@@ -141,7 +138,7 @@ def _bytes(state: Any, at: int, length: int) -> Any:
 
 
 @kernel(void(ro(int64, 2), ro(int64, 2), uint64, rw(uint64)))
-def pack_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
+def pack_tuples(addresses: Int64s, plan: Int64s, seed: int, out: Hashes) -> None:
     """The hashes of a bijective hasher; ``out`` must be zeros."""
     for column in range(plan.shape[1]):
         position, bits, width, shift = (
@@ -163,7 +160,7 @@ def pack_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
 
 
 @kernel(void(ro(int64, 2), ro(int64, 2), uint64, rw(uint64)))
-def fold_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
+def fold_tuples(addresses: Int64s, plan: Int64s, seed: int, out: Hashes) -> None:
     """The hashes of any other hasher."""
     out[:] = seed
     for column in range(plan.shape[1]):

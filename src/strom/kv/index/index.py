@@ -20,15 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.errors import LimitExceeded, StoreCorrupt
+from strom.kv.arrays import Bools, Hashes, Int32s, Int64s
 from strom.kv.index import newest_kernels
 from strom.kv.index.grouping import Order, SameWithin, group
 from strom.kv.index.shards import Shards
 from strom.kv.index.slot_kernels import DEPTH, DIRTY, PREFIX
 from strom.kv.kernels.reserved_memory import Cells
 
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
-Same = Callable[[Ints, Ints], npt.NDArray[np.bool_]]
+Same = Callable[[Int64s, Int64s], Bools]
 """(positions in the request, row ids) -> whether the requested key is the key of the row."""
 
 MAX_ROW_IDS = (1 << 31) - 2
@@ -41,16 +40,16 @@ class ShardEntries(NamedTuple):
     depth: int
     hashes: Hashes
     row_ids: npt.NDArray[np.integer[Any]]
-    versions: Ints
+    versions: Int64s
 
 
 class IndexTables(NamedTuple):
     """The index as kernels see it, valid while the lock is held."""
 
     shift: int
-    directory: npt.NDArray[np.int32]
-    shards: Ints
-    newest: Ints
+    directory: Int32s
+    shards: Int64s
+    newest: Int64s
     """The chunks of the newest versions."""
     size: int
     """All row ids are below this."""
@@ -63,7 +62,7 @@ class KeyIndex:
         self._table = Shards(tiles)
         self._newest = Cells(8)
         self._size = 0
-        self._free: Ints = np.empty(0, np.int64)
+        self._free: Int64s = np.empty(0, np.int64)
         self._free_count = 0
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ class KeyIndex:
         """Memory in use."""
         return self._table.memory_bytes + 8 * self._size + self._free.nbytes
 
-    def find(self, hashes: Hashes, same: Same | None) -> Ints:
+    def find(self, hashes: Hashes, same: Same | None) -> Int64s:
         """The row id of each key, or -1. ``same`` compares all candidates at once; None: the hash is the key."""
         hashes = np.ascontiguousarray(hashes, np.uint64)
         found = self._table.find(hashes)
@@ -98,7 +97,7 @@ class KeyIndex:
                 which = which[behind >= 0]
         return found
 
-    def newest(self, row_ids: Ints) -> Ints:
+    def newest(self, row_ids: Int64s) -> Int64s:
         """The version of each row's newest record; NONE for an unknown row id, such as -1."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         out = np.empty(len(row_ids), np.int64)
@@ -116,7 +115,7 @@ class KeyIndex:
         return IndexTables(table.shift, table.directory, table.shards, self._newest.table, self._size)
 
     # -- changing -------------------------------------------------------------------------------------------------
-    def insert(self, hashes: Hashes) -> Ints:
+    def insert(self, hashes: Hashes) -> Int64s:
         """Add keys that are absent and distinct; returns their row ids. They have no version yet. All or none."""
         hashes = np.ascontiguousarray(hashes, np.uint64)
         again = min(len(hashes), self._free_count)
@@ -133,7 +132,7 @@ class KeyIndex:
         self._free_count -= again
         return row_ids
 
-    def set_newest(self, row_ids: Ints, versions: Ints, hashes: Hashes | None = None) -> None:
+    def set_newest(self, row_ids: Int64s, versions: Int64s, hashes: Hashes | None = None) -> None:
         """Set each row's newest record. ``hashes``: of these rows, so that only their shards become dirty."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         versions = np.ascontiguousarray(versions, np.int64)
@@ -143,7 +142,7 @@ class KeyIndex:
             raise ValueError("a row id or version out of range")
         self._table.mark_dirty(None if hashes is None else np.ascontiguousarray(hashes, np.uint64))
 
-    def forget(self, row_ids: Ints, hashes: Hashes) -> None:
+    def forget(self, row_ids: Int64s, hashes: Hashes) -> None:
         """Remove keys; their row ids may be reused."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         self._table.remove(np.ascontiguousarray(hashes, np.uint64), row_ids)
@@ -160,7 +159,7 @@ class KeyIndex:
         """The number of shards. They are numbered from 0; the prefix of a number only ever gets longer."""
         return self._table.count
 
-    def dirty_shards(self) -> Ints:
+    def dirty_shards(self) -> Int64s:
         """The shards that changed since they were exported or loaded."""
         return np.flatnonzero(self._table.shards[: self._table.count, DIRTY])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from strom.kv.arrays import Int64s
 from strom.kv.kernels.compile import (
     boolean,
     int64,
@@ -19,24 +20,22 @@ from strom.kv.kernels.compile import (
 )
 from strom.kv.kernels.reserved_memory import CHUNK_BITS, CHUNK_MASK
 
-Ints = npt.NDArray[np.int64]
-
 _AHEAD = 16
 
 
 @kernel()
-def _cell(table: Ints, row_id: int) -> int:
+def _cell(table: Int64s, row_id: int) -> int:
     return table[row_id >> CHUNK_BITS] + (row_id & CHUNK_MASK) * 8  # type: ignore[no-any-return]
 
 
 @kernel()
-def version_of(table: Ints, row_id: int) -> int:
+def version_of(table: Int64s, row_id: int) -> int:
     """The newest version of a row id that exists."""
     return load_i64(_cell(table, row_id)) - 1  # type: ignore[no-any-return]
 
 
 @kernel(void(ro(int64), int64, ro(int64), rw(int64)))
-def load_all(row_ids: Ints, size: int, table: Ints, out: Ints) -> None:
+def load_all(row_ids: Int64s, size: int, table: Int64s, out: Int64s) -> None:
     for i in range(len(row_ids)):
         ahead = i + _AHEAD
         if ahead < len(row_ids) and 0 <= row_ids[ahead] < size:
@@ -46,7 +45,7 @@ def load_all(row_ids: Ints, size: int, table: Ints, out: Ints) -> None:
 
 
 @kernel(boolean(ro(int64), ro(int64), int64, ro(int64)))
-def store_all(row_ids: Ints, versions: Ints, size: int, table: Ints) -> bool:
+def store_all(row_ids: Int64s, versions: Int64s, size: int, table: Int64s) -> bool:
     """All or none: False when a row id or a version is out of range."""
     for i in range(len(row_ids)):
         if not 0 <= row_ids[i] < size or versions[i] < -1:
@@ -60,7 +59,7 @@ def store_all(row_ids: Ints, versions: Ints, size: int, table: Ints) -> bool:
 
 
 @kernel(boolean(ro(uint32), ro(int64), ro(int64)))
-def fill_empty(row_ids: npt.NDArray[np.uint32], versions: Ints, table: Ints) -> bool:
+def fill_empty(row_ids: npt.NDArray[np.uint32], versions: Int64s, table: Int64s) -> bool:
     """Store into empty cells; False at the first row that has a version already, or at a negative version."""
     for i in range(len(row_ids)):
         ahead = i + _AHEAD
@@ -74,7 +73,7 @@ def fill_empty(row_ids: npt.NDArray[np.uint32], versions: Ints, table: Ints) -> 
 
 
 @kernel(int64(int64, ro(int64), rw(int64)))
-def take_empty(size: int, table: Ints, out: Ints) -> int:
+def take_empty(size: int, table: Int64s, out: Int64s) -> int:
     """Count the rows below ``size`` without a version, and list them in ``out`` as far as there is room."""
     count = 0
     for row_id in range(size):

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
+from strom.kv.arrays import Bools, Hashes, Int32s, Int64s
 from strom.kv.index.slot_kernels import (
     AREA,
     DIRTY,
@@ -41,22 +39,18 @@ from strom.kv.kernels.compile import (
 )
 from strom.kv.kernels.reserved_memory import CHUNK_BITS, CHUNK_MASK
 
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
-Numbers = npt.NDArray[np.int32]
-
 CELL_BYTES: Final = 16
 _BEFORE, _BEHIND = 8, 12
 _FIRST: Final = 1
 
 
 @kernel()
-def _cell(table: Ints, row_id: int) -> int:
+def _cell(table: Int64s, row_id: int) -> int:
     return table[row_id >> CHUNK_BITS] + (row_id & CHUNK_MASK) * CELL_BYTES  # type: ignore[no-any-return]
 
 
 @kernel()
-def _put_first(area: int, mask: int, row_id: int, value: Any, table: Ints) -> bool:
+def _put_first(area: int, mask: int, row_id: int, value: Any, table: Int64s) -> bool:
     """Make a row the first of its hash's list; returns whether the list is new (the caller then counts its slot)."""
     slot = first_slot(area, mask, value)
     cell = _cell(table, row_id)
@@ -74,7 +68,7 @@ def _put_first(area: int, mask: int, row_id: int, value: Any, table: Ints) -> bo
 
 
 @kernel()
-def _take_out(row_id: int, shift: int, directory: Numbers, shards: Ints, table: Ints) -> None:
+def _take_out(row_id: int, shift: int, directory: Int32s, shards: Int64s, table: Int64s) -> None:
     """Remove a row from the list it is in."""
     cell = _cell(table, row_id)
     before, behind = int64(load_u32(cell + _BEFORE)), int64(load_u32(cell + _BEHIND))
@@ -99,14 +93,14 @@ def _take_out(row_id: int, shift: int, directory: Numbers, shards: Ints, table: 
 
 @kernel(int64(ro(int64), ro(uint64), int64, int64, ro(int32), rw(int64, 2), ro(int64), rw(int64)))
 def link(
-    row_ids: Ints,
+    row_ids: Int64s,
     hashes: Hashes,
     start: int,
     shift: int,
-    directory: Numbers,
-    shards: Ints,
-    table: Ints,
-    added: Ints,
+    directory: Int32s,
+    shards: Int64s,
+    table: Int64s,
+    added: Int64s,
 ) -> int:
     """Link from ``start`` on; returns the position of the first row whose head shard is full, or the end."""
     for i in range(start, len(row_ids)):
@@ -127,7 +121,7 @@ def link(
 
 
 @kernel(int64(ro(int64), int64, int64, ro(int32), rw(int64, 2), ro(int64)))
-def unlink(row_ids: Ints, size: int, shift: int, directory: Numbers, shards: Ints, table: Ints) -> int:
+def unlink(row_ids: Int64s, size: int, shift: int, directory: Int32s, shards: Int64s, table: Int64s) -> int:
     """Returns the number of rows removed from a list."""
     taken = 0
     for i in range(len(row_ids)):
@@ -138,7 +132,7 @@ def unlink(row_ids: Ints, size: int, shift: int, directory: Numbers, shards: Int
 
 
 @kernel(int64(ro(int64), ro(int64)))
-def count(first: Ints, table: Ints) -> int:
+def count(first: Int64s, table: Int64s) -> int:
     total = 0
     for i in range(len(first)):
         row = first[i]
@@ -149,7 +143,7 @@ def count(first: Ints, table: Ints) -> int:
 
 
 @kernel(void(ro(int64), ro(int64), rw(int64), rw(int64)))
-def take(first: Ints, table: Ints, which: Ints, row_ids: Ints) -> None:
+def take(first: Int64s, table: Int64s, which: Int64s, row_ids: Int64s) -> None:
     total = 0
     for i in range(len(first)):
         row = first[i]
@@ -160,7 +154,7 @@ def take(first: Ints, table: Ints, which: Ints, row_ids: Ints) -> None:
 
 
 @kernel(void(ro(int64), int64, ro(int64), rw(uint64), rw(boolean)))
-def hashes_of(row_ids: Ints, size: int, table: Ints, hashes: Hashes, linked: npt.NDArray[np.bool_]) -> None:
+def hashes_of(row_ids: Int64s, size: int, table: Int64s, hashes: Hashes, linked: Bools) -> None:
     for i in range(len(row_ids)):
         hashes[i], linked[i] = uint64(0), False
         if 0 <= row_ids[i] < size:

@@ -11,14 +11,12 @@ Memory: 16 bytes per row id, and 12 per slot of the head table.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from strom.kv.arrays import Bools, Hashes, Int64s
 from strom.kv.index import row_list_kernels as kernels
 from strom.kv.index.shards import Shards
 from strom.kv.kernels.reserved_memory import Cells
 
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
 MAX_ROW_IDS = (1 << 31) - 2
 
 
@@ -41,7 +39,7 @@ class RowLists:
         """Memory in use."""
         return self._heads.memory_bytes + kernels.CELL_BYTES * self._size
 
-    def link(self, row_ids: Ints, hashes: Hashes) -> None:
+    def link(self, row_ids: Int64s, hashes: Hashes) -> None:
         """Move rows into the lists of these hashes; a row that is in the right list already stays."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         hashes = np.ascontiguousarray(hashes, np.uint64)
@@ -72,7 +70,7 @@ class RowLists:
         finally:
             self._linked += int(moved[0])
 
-    def unlink(self, row_ids: Ints) -> None:
+    def unlink(self, row_ids: Int64s) -> None:
         """Remove rows from their lists; a row that is in no list is ignored."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         heads = self._heads
@@ -80,11 +78,11 @@ class RowLists:
             row_ids, self._size, heads.shift, heads.directory, heads.shards, self._cells.table
         )
 
-    def rows(self, hash_: int) -> Ints:
+    def rows(self, hash_: int) -> Int64s:
         """The rows of one list, the most recently linked first."""
         return self.rows_many(np.array([hash_], np.uint64))[1]
 
-    def rows_many(self, hashes: Hashes) -> tuple[Ints, Ints]:
+    def rows_many(self, hashes: Hashes) -> tuple[Int64s, Int64s]:
         """The rows of several lists: positions in ``hashes``, and row ids."""
         hashes = np.ascontiguousarray(hashes, np.uint64)
         first = self._heads.find(hashes)
@@ -93,7 +91,7 @@ class RowLists:
         kernels.take(first, self._cells.table, which, row_ids)
         return which, row_ids
 
-    def hash_of(self, row_ids: Ints) -> tuple[Hashes, npt.NDArray[np.bool_]]:
+    def hash_of(self, row_ids: Int64s) -> tuple[Hashes, Bools]:
         """The hash under which each row is linked, and whether it is."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         hashes, linked = np.empty(len(row_ids), np.uint64), np.empty(len(row_ids), np.bool_)

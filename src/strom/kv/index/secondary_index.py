@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from strom.kv.changes import Bools, Ints
+from strom.kv.arrays import Bools, Hashes, Int64s
 from strom.kv.gather.column_source import ColumnKind, ColumnSource
 from strom.kv.index.hashing import Hasher
 from strom.kv.index.row_lists import RowLists
-from strom.kv.publication import Hashes, ListUndo
+from strom.kv.publication import ListUndo
 
 
 class SecondaryIndex:
@@ -42,7 +42,7 @@ class SecondaryIndex:
         """Whether lookups at this instant find every row."""
         return self.ready_at is not None and self.ready_at <= high_watermark
 
-    def move(self, row_ids: Ints, hashes: Hashes, images: Bools) -> ListUndo:
+    def move(self, row_ids: Int64s, hashes: Hashes, images: Bools) -> ListUndo:
         """Move rows to the lists of these hashes, or out of all lists without an image; returns what they had."""
         before, linked = self.links.hash_of(row_ids)
         moved = images & (~linked | (before != hashes))
@@ -53,16 +53,16 @@ class SecondaryIndex:
             self.links.unlink(row_ids[left])
         return ListUndo(before, linked)
 
-    def restore(self, row_ids: Ints, undo: ListUndo) -> None:
+    def restore(self, row_ids: Int64s, undo: ListUndo) -> None:
         """Undo a ``move``."""
         self.move(row_ids, undo.hashes, undo.linked)
 
-    def add(self, row_ids: Ints, hashes: Hashes) -> None:
+    def add(self, row_ids: Int64s, hashes: Hashes) -> None:
         """Link rows that the builder found, unless a writer has linked them since."""
         _, linked = self.links.hash_of(row_ids)
         self.links.link(row_ids[~linked], hashes[~linked])
 
-    def forget(self, row_ids: Ints) -> None:
+    def forget(self, row_ids: Int64s) -> None:
         """Remove rows whose ids will be reused for other keys."""
         _, linked = self.links.hash_of(row_ids)
         if linked.any():

@@ -16,13 +16,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from strom.errors import StoreCorrupt
+from strom.kv.arrays import Int64s
 from strom.kv.index import series_kernels as kernels
 from strom.kv.kernels.reserved_memory import address_of, reserve
-
-Ints = npt.NDArray[np.int64]
 
 PIECE_CELLS: Final = 1 << 18
 
@@ -41,8 +39,8 @@ class Frame(NamedTuple):
     """The pieces, and as kernels see them. The last one may reach beyond the series' end."""
 
     pieces: tuple[CellRun, ...]
-    lows: Ints
-    addresses: Ints
+    lows: Int64s
+    addresses: Int64s
 
 
 class SeriesView:
@@ -54,7 +52,7 @@ class SeriesView:
         self.end = end
         self._pieces, self._bounds, self._addresses = frame
 
-    def previous(self, offsets: Ints) -> Ints:
+    def previous(self, offsets: Int64s) -> Int64s:
         """The version of the key before each record, or NONE."""
         offsets = np.ascontiguousarray(offsets, np.int64)
         out = np.empty(len(offsets), np.int64)
@@ -62,7 +60,7 @@ class SeriesView:
             raise ValueError(f"an offset outside the series [{self.start}, {self.end})")
         return out
 
-    def step_back(self, versions: Ints, below: int) -> Ints:
+    def step_back(self, versions: Int64s, below: int) -> Int64s:
         """Each version, or the newest one before it whose record is below ``below``; NONE when there is none."""
         out = np.array(versions, np.int64)
         fault = kernels.step_back(out, below, self.start, self.end, self._bounds, self._addresses)
@@ -72,7 +70,7 @@ class SeriesView:
             raise StoreCorrupt("the series of replaced versions leads forward")
         return out
 
-    def replaced(self, low: int, high: int, *, below: int) -> Ints:
+    def replaced(self, low: int, high: int, *, below: int) -> Int64s:
         """The offsets of images below ``below`` that were replaced by records in [low, high), ascending."""
         self._check(low, high)
         parts = []
@@ -85,7 +83,7 @@ class SeriesView:
         found.sort()
         return found
 
-    def export(self, low: int, high: int) -> Ints:
+    def export(self, low: int, high: int) -> Int64s:
         """A copy of the cells of [low, high): what a chunk file holds, and ``map`` takes."""
         self._check(low, high)
         out = np.empty(high - low, np.int64)
@@ -129,7 +127,7 @@ class Series:
         return sum((piece.high - piece.low) * 8 for piece in self._pieces if not piece.mapped)
 
     # -- changing -------------------------------------------------------------------------------------------------
-    def append(self, base_offset: int, count: int, offsets: Ints, previous: Ints) -> None:
+    def append(self, base_offset: int, count: int, offsets: Int64s, previous: Int64s) -> None:
         """Append records [base_offset, base_offset + count); those at ``offsets`` replaced ``previous``, or NONE."""
         if base_offset != self._end or count < 0 or len(offsets) != len(previous):
             raise ValueError(f"{count} records at {base_offset} do not follow {self._end}")
@@ -169,7 +167,7 @@ class Series:
             self._pieces.pop(0)
         self._frame = None
 
-    def map(self, low: int, high: int, cells: Ints) -> None:
+    def map(self, low: int, high: int, cells: Int64s) -> None:
         """Use these cells for [low, high) from now on, and free the memory. They must be what ``export`` gave.
 
         An empty series takes in a snapshot this way, piece by piece, each at its end.
@@ -215,18 +213,18 @@ class Series:
             self._frame = Frame(tuple(self._pieces), np.array(lows, np.int64), np.array(addresses, np.int64))
         return self._frame
 
-    def previous(self, offsets: Ints) -> Ints:
+    def previous(self, offsets: Int64s) -> Int64s:
         """See :meth:`SeriesView.previous`."""
         return self.snapshot().previous(offsets)
 
-    def step_back(self, versions: Ints, below: int) -> Ints:
+    def step_back(self, versions: Int64s, below: int) -> Int64s:
         """See :meth:`SeriesView.step_back`."""
         return self.snapshot().step_back(versions, below)
 
-    def replaced(self, low: int, high: int, *, below: int) -> Ints:
+    def replaced(self, low: int, high: int, *, below: int) -> Int64s:
         """See :meth:`SeriesView.replaced`."""
         return self.snapshot().replaced(low, high, below=below)
 
-    def export(self, low: int, high: int) -> Ints:
+    def export(self, low: int, high: int) -> Int64s:
         """See :meth:`SeriesView.export`."""
         return self.snapshot().export(low, high)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
+from strom.kv.arrays import Int64s
 from strom.kv.kernels.compile import boolean, int64, kernel, load_i64, ro, rw, store_i64, void
-
-Ints = npt.NDArray[np.int64]
 
 FINE, OUTSIDE, FORWARD = 0, 1, 2
 _IMAGE: Final = 1
 
 
 @kernel()
-def _cell(offset: int, bounds: Ints, addresses: Ints) -> int:
+def _cell(offset: int, bounds: Int64s, addresses: Int64s) -> int:
     """The content of an offset's cell. Tries the newest run first, which is read most."""
     piece = len(addresses) - 1
     if offset < bounds[piece]:
@@ -32,7 +28,7 @@ def _cell(offset: int, bounds: Ints, addresses: Ints) -> int:
 
 
 @kernel(boolean(ro(int64), int64, int64, ro(int64), ro(int64), rw(int64)))
-def load_all(offsets: Ints, start: int, end: int, bounds: Ints, addresses: Ints, out: Ints) -> bool:
+def load_all(offsets: Int64s, start: int, end: int, bounds: Int64s, addresses: Int64s, out: Int64s) -> bool:
     for i in range(len(offsets)):
         if not start <= offsets[i] < end:
             return False
@@ -41,7 +37,7 @@ def load_all(offsets: Ints, start: int, end: int, bounds: Ints, addresses: Ints,
 
 
 @kernel(int64(rw(int64), int64, int64, int64, ro(int64), ro(int64)))
-def step_back(versions: Ints, below: int, start: int, end: int, bounds: Ints, addresses: Ints) -> int:
+def step_back(versions: Int64s, below: int, start: int, end: int, bounds: Int64s, addresses: Int64s) -> int:
     for i in range(len(versions)):
         version = versions[i]
         while version >= 0 and version >> 1 >= below:
@@ -56,7 +52,7 @@ def step_back(versions: Ints, below: int, start: int, end: int, bounds: Ints, ad
 
 
 @kernel(boolean(ro(int64), ro(int64), int64, int64))
-def sound(offsets: Ints, previous: Ints, low: int, high: int) -> bool:
+def sound(offsets: Int64s, previous: Int64s, low: int, high: int) -> bool:
     for i in range(len(offsets)):
         if not low <= offsets[i] < high or previous[i] < -1 or previous[i] >> 1 >= offsets[i]:
             return False
@@ -64,7 +60,7 @@ def sound(offsets: Ints, previous: Ints, low: int, high: int) -> bool:
 
 
 @kernel(void(ro(int64), ro(int64), int64, int64, int64))
-def store_all(offsets: Ints, previous: Ints, low: int, high: int, address: int) -> None:
+def store_all(offsets: Int64s, previous: Int64s, low: int, high: int, address: int) -> None:
     """Store what lies in [low, high). NONE is not stored: it is there already, and a write would take memory."""
     for i in range(len(offsets)):
         if low <= offsets[i] < high and previous[i] >= 0:
@@ -82,7 +78,7 @@ def count_replaced(address: int, count: int, below: int) -> int:
 
 
 @kernel(void(int64, int64, int64, rw(int64)))
-def take_replaced(address: int, count: int, below: int, out: Ints) -> None:
+def take_replaced(address: int, count: int, below: int, out: Int64s) -> None:
     found = 0
     for i in range(count):
         version = load_i64(address + i * 8) - 1
@@ -92,7 +88,7 @@ def take_replaced(address: int, count: int, below: int, out: Ints) -> None:
 
 
 @kernel(void(int64, rw(int64)))
-def copy(address: int, out: Ints) -> None:
+def copy(address: int, out: Int64s) -> None:
     for i in range(len(out)):
         out[i] = load_i64(address + i * 8)
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.errors import LimitExceeded, StoreCorrupt
+from strom.kv.arrays import Hashes, Int32s, Int64s, Octets
 from strom.kv.index import slot_kernels
 from strom.kv.index.slot_kernels import (
     AREA,
@@ -31,9 +32,6 @@ from strom.kv.index.slot_kernels import (
 )
 from strom.kv.kernels.reserved_memory import address_of, reserve
 
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
-
 FIRST_SLOTS: Final = 1 << 10
 MAX_DEPTH: Final = 24
 """A directory of 64 MB. Keys that need more agree in the first 24 bits of their hashes, which is no accident."""
@@ -48,25 +46,25 @@ class Shards:
         """``tiles``: the (prefix, depth) of the shards to begin with; they must cover the hashes exactly."""
         self.count = 0
         """The number of shards."""
-        self.shards: Ints = np.zeros((4, FIELDS), np.int64)
-        self._slabs: list[npt.NDArray[np.uint8]] = []
+        self.shards: Int64s = np.zeros((4, FIELDS), np.int64)
+        self._slabs: list[Octets] = []
         tiles = [(0, 0)] if tiles is None else tiles
         self.directory, self.shift = _directory(tiles)
         for prefix, depth in tiles:
             self._add(prefix, depth, FIRST_SLOTS)
 
     # -- entries --------------------------------------------------------------------------------------------------
-    def find(self, hashes: Hashes) -> Ints:
+    def find(self, hashes: Hashes) -> Int64s:
         """The first value of each hash, or -1."""
         out = np.empty(len(hashes), np.int64)
         slot_kernels.find_first(hashes, self.shift, self.directory, self.shards, out)
         return out
 
-    def find_after(self, hashes: Hashes, values: Ints) -> None:
+    def find_after(self, hashes: Hashes, values: Int64s) -> None:
         """Replace each value by the next one with the same hash, or -1."""
         slot_kernels.find_after(hashes, values, self.shift, self.directory, self.shards)
 
-    def insert(self, hashes: Hashes, values: Ints) -> None:
+    def insert(self, hashes: Hashes, values: Int64s) -> None:
         """Add absent entries. All or none: without room, those added are removed again."""
         done, end = 0, len(hashes)
         try:
@@ -80,7 +78,7 @@ class Shards:
             self.remove(hashes[:done], values[:done])
             raise
 
-    def remove(self, hashes: Hashes, values: Ints) -> None:
+    def remove(self, hashes: Hashes, values: Int64s) -> None:
         """Remove entries that exist."""
         done = slot_kernels.remove_all(hashes, values, self.shift, self.directory, self.shards)
         if done < len(hashes):
@@ -91,7 +89,7 @@ class Shards:
         """The shard that has the hash."""
         return int(self.directory[(hash_ >> 1) >> self.shift])
 
-    def entries(self, shard: int) -> tuple[Hashes, Ints]:
+    def entries(self, shard: int) -> tuple[Hashes, Int64s]:
         """Copies of a shard's hashes and values."""
         area, mask, used = (int(self.shards[shard, field]) for field in (AREA, MASK, USED))
         hashes, values = np.empty(used, np.uint64), np.empty(used, np.int64)
@@ -179,7 +177,7 @@ def _limit(shard: int, size: int) -> int:
     return size * (70 + shard * 11 % 15) // 100
 
 
-def _directory(tiles: list[tuple[int, int]]) -> tuple[npt.NDArray[np.int32], int]:
+def _directory(tiles: list[tuple[int, int]]) -> tuple[Int32s, int]:
     depth = max((depth for _, depth in tiles), default=0)
     if depth > MAX_DEPTH or any(own < 0 for _, own in tiles):
         raise StoreCorrupt(f"a shard of depth {depth}")

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from strom.kv.arrays import Hashes, Int32s, Int64s
 from strom.kv.kernels.compile import (
     boolean,
     int32,
@@ -41,13 +41,9 @@ FIELDS: Final = 8
 _AHEAD: Final = 32
 """Slots prefetched before the first of them is read: memory serves many requests at once as fast as one."""
 
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
-Numbers = npt.NDArray[np.int32]
-
 
 @kernel()
-def shard_of(value: Any, shift: int, directory: Numbers) -> Any:
+def shard_of(value: Any, shift: int, directory: Int32s) -> Any:
     return int64(directory[int64((value >> uint64(1)) >> uint64(shift))])
 
 
@@ -127,7 +123,7 @@ def remove_slot(area: int, mask: int, slot: int) -> None:
 
 
 @kernel(void(ro(uint64), int64, ro(int32), ro(int64, 2), rw(int64)))
-def find_first(hashes: Hashes, shift: int, directory: Numbers, shards: Ints, out: Ints) -> None:
+def find_first(hashes: Hashes, shift: int, directory: Int32s, shards: Int64s, out: Int64s) -> None:
     """The value of the first slot with each hash, or -1."""
     homes = np.empty(_AHEAD, np.int64)
     masks = np.empty(_AHEAD, np.int64)
@@ -147,7 +143,7 @@ def find_first(hashes: Hashes, shift: int, directory: Numbers, shards: Ints, out
 
 
 @kernel(void(ro(uint64), rw(int64), int64, ro(int32), ro(int64, 2)))
-def find_after(hashes: Hashes, values: Ints, shift: int, directory: Numbers, shards: Ints) -> None:
+def find_after(hashes: Hashes, values: Int64s, shift: int, directory: Int32s, shards: Int64s) -> None:
     """Replace each value by the next one with the same hash, or -1."""
     for i in range(len(hashes)):
         shard = shard_of(hashes[i], shift, directory)
@@ -160,7 +156,7 @@ def find_after(hashes: Hashes, values: Ints, shift: int, directory: Numbers, sha
 
 @kernel(int64(ro(uint64), ro(int64), int64, int64, ro(int32), rw(int64, 2)))
 def insert_some(
-    hashes: Hashes, values: Ints, start: int, shift: int, directory: Numbers, shards: Ints
+    hashes: Hashes, values: Int64s, start: int, shift: int, directory: Int32s, shards: Int64s
 ) -> int:
     """Insert from ``start`` on; returns the position of the first entry whose shard is full, or the end."""
     for base in range(start, len(hashes), _AHEAD):
@@ -180,7 +176,7 @@ def insert_some(
 
 
 @kernel(int64(ro(uint64), ro(int64), int64, ro(int32), rw(int64, 2)))
-def remove_all(hashes: Hashes, values: Ints, shift: int, directory: Numbers, shards: Ints) -> int:
+def remove_all(hashes: Hashes, values: Int64s, shift: int, directory: Int32s, shards: Int64s) -> int:
     """Remove entries; returns the position of the first that does not exist, or the end."""
     for i in range(len(hashes)):
         shard = shard_of(hashes[i], shift, directory)
@@ -195,7 +191,7 @@ def remove_all(hashes: Hashes, values: Ints, shift: int, directory: Numbers, sha
 
 
 @kernel(boolean(ro(uint64), ro(uint32), int64, rw(int64, 2)))
-def fill(hashes: Hashes, values: Any, shard: int, shards: Ints) -> bool:
+def fill(hashes: Hashes, values: Any, shard: int, shards: Int64s) -> bool:
     """Fill an empty shard with its entries; False, and nothing done, when they are too many or belong elsewhere.
 
     Entries in the order of their slots, as ``take_entries`` gives them, fill it from beginning to end.
@@ -217,13 +213,13 @@ def fill(hashes: Hashes, values: Any, shard: int, shards: Ints) -> bool:
 
 
 @kernel(void(ro(uint64), int64, ro(int32), rw(int64, 2)))
-def mark_dirty(hashes: Hashes, shift: int, directory: Numbers, shards: Ints) -> None:
+def mark_dirty(hashes: Hashes, shift: int, directory: Int32s, shards: Int64s) -> None:
     for i in range(len(hashes)):
         shards[shard_of(hashes[i], shift, directory), DIRTY] = 1
 
 
 @kernel(int64(int64, int64, rw(uint64), rw(int64), boolean))
-def take_entries(area: int, mask: int, hashes: Hashes, values: Ints, clear: bool) -> int:
+def take_entries(area: int, mask: int, hashes: Hashes, values: Int64s, clear: bool) -> int:
     """Copy a shard's entries, as many as there is room for; with ``clear`` the area is zeros afterwards."""
     count = 0
     for slot in range(mask + 1):

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.errors import StoreCorrupt
+from strom.kv.arrays import Int32s, Int64s
 from strom.kv.changelog.batch_keys import are_these
-from strom.kv.gather.column_source import ColumnSource, Int32s, Int64s
+from strom.kv.gather.column_source import ColumnSource
 from strom.kv.gather.directory import Directory
 from strom.kv.index.newest_kernels import load_all
 from strom.kv.index.series_kernels import FINE, step_back

@@ -16,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import IndexBuilding, IndexNotFound
-from strom.kv.changes import Ints
-from strom.kv.gather.column_source import ColumnSource, Int32s, source_of
+from strom.kv.arrays import Hashes, Int32s, Int64s
+from strom.kv.gather.column_source import ColumnSource, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather, gather_message, rows_equal
 from strom.kv.gather.memory_needed import MemoryNeeded
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.lookup.located_keys import locate_keys
-from strom.kv.publication import Hashes
 from strom.kv.rows.row_places import lost_row
 from strom.kv.store import KeyStore
 from strom.kv.versions import are_images, offsets_of
@@ -37,7 +36,7 @@ SLICE_ROWS = 2048
 class FoundRows(NamedTuple):
     """Rows, the request each answers, and the instant."""
 
-    positions: Ints
+    positions: Int64s
     rows: pa.RecordBatch
     high_watermark: int
     more_after: int | None = None
@@ -47,7 +46,7 @@ class FoundRows(NamedTuple):
 class FoundMessage(NamedTuple):
     """Like ``FoundRows``, with the rows as one Arrow message."""
 
-    positions: Ints
+    positions: Int64s
     message: pa.Buffer
     high_watermark: int
 
@@ -80,7 +79,7 @@ def lookup_message(
 
 def _locate(
     store: KeyStore, keys: pa.RecordBatch | ColumnSource, high: High
-) -> tuple[Ints, Directory, tuple[Int32s, Int32s], int]:
+) -> tuple[Int64s, Directory, tuple[Int32s, Int32s], int]:
     """Which keys have a row, where these rows lie, and the instant."""
     source = keys if isinstance(keys, ColumnSource) else source_of(keys, store.key_layout.kinds)
     hashes = store.hasher.hash(source)
@@ -115,7 +114,7 @@ def lookup_tuples(
 
 def _matching(
     store: KeyStore, name: str, tuples: pa.RecordBatch, high: High, after: int = -1
-) -> tuple[Ints, Int32s, Int32s, Ints, Directory, int]:
+) -> tuple[Int64s, Int32s, Int32s, Int64s, Directory, int]:
     """For every row that equals a tuple: which tuple, its place, its offset. Then the directory and the instant."""
     index = store.lists.get(name)
     if index is None:
@@ -203,7 +202,7 @@ def _gather_bounded(
     return pa.concat_batches(parts)
 
 
-def _candidates(store: KeyStore, index: SecondaryIndex, hashes: Hashes) -> tuple[Ints, Ints]:
+def _candidates(store: KeyStore, index: SecondaryIndex, hashes: Hashes) -> tuple[Int64s, Int64s]:
     """(tuple, row id) of every row that is in a list now, or left it above the high watermark."""
     which, row_ids = index.links.rows_many(hashes)
     found = [(which, row_ids)]
@@ -222,7 +221,7 @@ def _candidates(store: KeyStore, index: SecondaryIndex, hashes: Hashes) -> tuple
     return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
 
 
-def _places(store: KeyStore, versions: Ints, directory: Directory) -> tuple[Int32s, Int32s]:
+def _places(store: KeyStore, versions: Int64s, directory: Directory) -> tuple[Int32s, Int32s]:
     source, row = store.rows.locate(offsets_of(versions), directory)
     if len(source) and source.min() < 0:
         raise lost_row(int(offsets_of(versions)[np.argmin(source)]))

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from strom.errors import ChecksumMismatch, MalformedBatch
-from strom.kv.changes import Bools, Bytes, Ints
+from strom.kv.arrays import Bools, Int64s, Octets
 from strom.kv.kernels.compile import int64, kernel, ro, rw, uint8
 from strom.kv.peer_rows.kv_batch_header import CRC_FROM, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, read_kv_header
 from strom.record.checksum import crc32c
@@ -32,10 +32,10 @@ class KvBatch:
     writer_id: int
     batch_sequence: int
     count: int
-    data: Bytes
-    key_starts: Ints
-    key_ends: Ints
-    value_ends: Ints
+    data: Octets
+    key_starts: Int64s
+    key_ends: Int64s
+    value_ends: Int64s
     deletes: Bools
     """Records without a row."""
 
@@ -65,7 +65,7 @@ def parse(view: Raw) -> KvBatch:
 
 
 @kernel(int64(ro(uint8), int64, rw(int64), rw(int64), rw(int64)))
-def _walk(data: Bytes, position: Any, key_starts: Ints, key_ends: Ints, value_ends: Ints) -> Any:
+def _walk(data: Octets, position: Any, key_starts: Int64s, key_ends: Int64s, value_ends: Int64s) -> Any:
     """Find every record; returns the number of the first bad one (the count if bytes are left over), or -1."""
     end = len(data)
     for i in range(len(key_starts)):

@@ -12,11 +12,10 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import MalformedBatch
-from strom.kv.changes import Bytes, Ints
+from strom.kv.arrays import Bools, Int64s, Octets
 from strom.kv.peer_rows.nested_form import (
     COUNT,
     INLINE,
@@ -31,12 +30,12 @@ from strom.kv.peer_rows.row_form import DAY_MILLIS, DECIMAL_COMPACT_MAX, PER_MIL
 
 Raw = memoryview
 Reader = Callable[[Raw, int], Any]
-DecodeRows = Callable[[pa.Schema, Bytes, Ints, Ints], pa.RecordBatch]
+DecodeRows = Callable[[pa.Schema, Octets, Int64s, Int64s], pa.RecordBatch]
 """Rows hold nested values, which hold rows: the decoder of rows passes itself on."""
 
 
 def decode_nested(
-    kind: pa.DataType, data: Bytes, starts: Ints, ends: Ints, decode_rows: DecodeRows
+    kind: pa.DataType, data: Octets, starts: Int64s, ends: Int64s, decode_rows: DecodeRows
 ) -> pa.Array:
     """One value per span of ``data``; the spans lie within it. ``decode_rows`` reads rows inside nested values."""
     whole = data.data
@@ -62,7 +61,7 @@ def _decode(kind: pa.DataType, parts: list[Raw], decode_rows: DecodeRows) -> pa.
     return _arrays(kind, parts, decode_rows)
 
 
-def spread(found: pa.Array, valid: npt.NDArray[np.bool_]) -> pa.Array:
+def spread(found: pa.Array, valid: Bools) -> pa.Array:
     """The found values where ``valid``, NULL elsewhere. In a NULL row, NOT NULL fields still get a value."""
     kind = found.type
     if not pa.types.is_struct(kind):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from strom.kv.changes import Bytes, Ints
+from strom.kv.arrays import Int64s, Octets
 from strom.kv.peer_rows.nested_form import (
     COUNT,
     INLINE,
@@ -25,7 +25,7 @@ from strom.kv.peer_rows.row_form import DECIMAL_COMPACT_MAX, PER_MILLI, is_neste
 
 _WIDE_DECIMAL_AREA: Final = 16
 
-EncodeRows = Callable[[pa.RecordBatch], tuple[Bytes, Ints]]
+EncodeRows = Callable[[pa.RecordBatch], tuple[Octets, Int64s]]
 """Rows hold nested values, which hold rows: the encoder of rows passes itself on."""
 
 

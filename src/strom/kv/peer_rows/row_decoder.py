@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import MalformedBatch, RecordTooLarge, SchemaMismatch
-from strom.kv.changes import Bytes, Ints
+from strom.kv.arrays import Int64s, Octets
 from strom.kv.kernels.reserved_memory import address_of
 from strom.kv.peer_rows.nested_decoder import decode_nested, spread
 from strom.kv.peer_rows.row_decoder_kernels import COLUMN_BITS, WHOLE_ROW, copy_spans, read_rows
@@ -75,9 +75,9 @@ class RowDecoder:
         )
         self._required = np.array([position in must for position in range(len(forms))], np.bool_)
         self._null_bits = null_bits
-        self._last_layout: tuple[int, Ints, Ints, int] = (-1, self._plan[:, 0], self._plan[:, 0], 0)
+        self._last_layout: tuple[int, Int64s, Int64s, int] = (-1, self._plan[:, 0], self._plan[:, 0], 0)
 
-    def decode(self, data: Bytes, starts: Ints, ends: Ints) -> pa.RecordBatch:
+    def decode(self, data: Octets, starts: Int64s, ends: Int64s) -> pa.RecordBatch:
         """Row ``i`` lies in ``data[starts[i]:ends[i]]``."""
         rows = len(starts)
         bits, values, size = self._layout(rows)
@@ -104,7 +104,7 @@ class RowDecoder:
         arrays = self._arrays(data, block, bits.tolist(), values.tolist(), rows, spans, sums.tolist())
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _layout(self, rows: int) -> tuple[Ints, Ints, int]:
+    def _layout(self, rows: int) -> tuple[Int64s, Int64s, int]:
         """Where each column's validity and values go in the block (validity first), and the block's size."""
         last, bits, values, size = self._last_layout
         if last == rows:
@@ -126,12 +126,12 @@ class RowDecoder:
 
     def _arrays(
         self,
-        data: Bytes,
-        block: Bytes,
+        data: Octets,
+        block: Octets,
         bits: list[int],
         values: list[int],
         rows: int,
-        spans: Ints,
+        spans: Int64s,
         sums: list[list[int]],
     ) -> list[pa.Array]:
         memory = pa.py_buffer(block)
@@ -158,7 +158,7 @@ class RowDecoder:
             arrays.append(_from_buffers(column.type, rows, buffers, nulls))
         return arrays
 
-    def _refuse_null(self, data: Bytes, start: int, row: int, column: int) -> None:
+    def _refuse_null(self, data: Octets, start: int, row: int, column: int) -> None:
         """Raise if the bytes are well formed but leave out a value that the table requires."""
         if self._null_bits and int(data[start + (column >> 3)]) >> (column & 7) & 1:
             name = self.schema.field(column).name
@@ -183,7 +183,7 @@ class KeyDecoder(RowDecoder):
 
 
 def _nested(
-    kind: pa.DataType, data: Bytes, starts: Ints, offsets: Any, validity: pa.Buffer | None
+    kind: pa.DataType, data: Octets, starts: Int64s, offsets: Any, validity: pa.Buffer | None
 ) -> pa.Array:
     ends = starts + np.diff(offsets)
     if validity is None:
@@ -193,7 +193,7 @@ def _nested(
     return spread(decode_nested(kind, data, starts[valid], ends[valid], _decode_rows), valid)
 
 
-def _decode_rows(schema: pa.Schema, data: Bytes, starts: Ints, ends: Ints) -> pa.RecordBatch:
+def _decode_rows(schema: pa.Schema, data: Octets, starts: Int64s, ends: Int64s) -> pa.RecordBatch:
     return RowDecoder(schema).decode(data, starts, ends)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.changes import Bytes, Ints
+from strom.kv.arrays import Bools, Int32s, Int64s, Octets
 from strom.kv.kernels.compile import (
     boolean,
     int32,
@@ -230,14 +230,14 @@ def _value(
 def read_rows(
     base: Number,
     size: Number,
-    starts: Ints,
-    ends: Ints,
-    columns: npt.NDArray[np.int64],
-    required: npt.NDArray[np.bool_],
+    starts: Int64s,
+    ends: Int64s,
+    columns: Int64s,
+    required: Bools,
     null_bits: bool,
     tens: npt.NDArray[np.uint64],
-    spans: npt.NDArray[np.int64],
-    sums: npt.NDArray[np.int64],
+    spans: Int64s,
+    sums: Int64s,
 ) -> Number:
     """Read all rows of the ``size`` bytes at ``base``; returns the place of the first error, or -1.
 
@@ -290,7 +290,7 @@ def read_rows(
 
 
 @kernel()
-def _is_text(out: Bytes, at: Number, end: Number) -> Number:
+def _is_text(out: Octets, at: Number, end: Number) -> Number:
     """Whether bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."""
     while at < end:
         lead = out[at]
@@ -315,7 +315,7 @@ _HIGH_BITS = 0x8080808080808080
 
 
 @kernel(int64(int64, ro(int64), ro(int32), rw(uint8), boolean))
-def copy_spans(base: Number, starts: Ints, offsets: npt.NDArray[np.int32], out: Bytes, text: bool) -> Number:
+def copy_spans(base: Number, starts: Int64s, offsets: Int32s, out: Octets, text: bool) -> Number:
     """Copy the spans that :func:`read_rows` found; returns the row of the first value that is not text, or -1."""
     high, target = uint64(0), int64(out.ctypes.data)
     for i in range(len(starts)):

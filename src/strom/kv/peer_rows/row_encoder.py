@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import SchemaMismatch
-from strom.kv.changes import Bytes, Ints
+from strom.kv.arrays import Int64s, Octets
 from strom.kv.peer_rows.nested_encoder import encode_nested
 from strom.kv.peer_rows.row_encoder_kernels import write_rows
 from strom.kv.peer_rows.row_form import (
@@ -39,8 +39,8 @@ _LONGEST: Final = {
 class EncodedRows(NamedTuple):
     """Row ``i`` is ``data[starts[i] : starts[i + 1]]``."""
 
-    data: Bytes
-    starts: Ints
+    data: Octets
+    starts: Int64s
 
 
 class RowEncoder:

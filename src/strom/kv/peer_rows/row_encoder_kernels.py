@@ -6,9 +6,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from strom.kv.changes import Bytes, Ints
+from strom.kv.arrays import Int64s, Octets
 from strom.kv.kernels.compile import (
     int64,
     kernel,
@@ -45,7 +44,7 @@ Number = Any
 
 
 @kernel()
-def _put_varint(out: Bytes, at: Number, bits: Number) -> Number:
+def _put_varint(out: Octets, at: Number, bits: Number) -> Number:
     rest = np.uint64(bits)
     while rest >= np.uint64(0x80):
         out[at] = np.uint8(rest) | np.uint8(0x80)
@@ -56,19 +55,19 @@ def _put_varint(out: Bytes, at: Number, bits: Number) -> Number:
 
 
 @kernel()
-def _put_int(out: Bytes, at: Number, value: Number) -> Number:
+def _put_int(out: Octets, at: Number, value: Number) -> Number:
     return _put_varint(out, at, value & 0xFFFFFFFF)
 
 
 @kernel()
-def _put_fixed(out: Bytes, at: Number, value: Number, width: Number) -> Number:
+def _put_fixed(out: Octets, at: Number, value: Number, width: Number) -> Number:
     for k in range(width):
         out[at + k] = np.uint8(value >> (8 * k))
     return at + width
 
 
 @kernel()
-def _put_copy(out: Bytes, at: Number, address: Number, size: Number) -> Number:
+def _put_copy(out: Octets, at: Number, address: Number, size: Number) -> Number:
     for k in range(size):
         out[at + k] = load_u8(address + k)
     return at + size
@@ -81,7 +80,7 @@ def _byte_of(low: Number, high: Number, k: Number) -> Number:
 
 
 @kernel()
-def _put_wide_decimal(out: Bytes, at: Number, low: Number, high: Number) -> Number:
+def _put_wide_decimal(out: Octets, at: Number, low: Number, high: Number) -> Number:
     """Length and big-endian bytes, without leading bytes that only repeat the sign."""
     size = 16
     fill = 0xFF if high < 0 else 0
@@ -96,7 +95,7 @@ def _put_wide_decimal(out: Bytes, at: Number, low: Number, high: Number) -> Numb
 
 
 @kernel()
-def _put_timestamp(out: Bytes, at: Number, ticks: Number, op: Number, number: Number) -> Number:
+def _put_timestamp(out: Octets, at: Number, ticks: Number, op: Number, number: Number) -> Number:
     if op == MILLIS:
         return _put_varint(out, at, ticks if number > 0 else ticks * -number)
     millis = ticks // number
@@ -106,7 +105,7 @@ def _put_timestamp(out: Bytes, at: Number, ticks: Number, op: Number, number: Nu
 
 @kernel()
 def _put(
-    out: Bytes, at: Number, op: Number, number: Number, values: Number, text: Number, i: Number
+    out: Octets, at: Number, op: Number, number: Number, values: Number, text: Number, i: Number
 ) -> Number:
     """Write value ``i`` of a column; returns the position after it."""
     if op == INT:
@@ -143,7 +142,7 @@ def _put(
 
 @kernel(int64(ro(int64, 2), int64, int64, int64, rw(uint8), rw(int64)))
 def write_rows(
-    columns: npt.NDArray[np.int64], rows: Number, head: Number, prefix: Number, out: Bytes, starts: Ints
+    columns: Int64s, rows: Number, head: Number, prefix: Number, out: Octets, starts: Int64s
 ) -> Number:
     """Write every row; returns where the last one ends, or NULL_IN_KEY.
 

@@ -19,16 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import ChecksumMismatch
-from strom.kv.gather.column_source import (
-    ABSENT,
-    Bools,
-    ColumnKind,
-    ColumnSource,
-    Int64s,
-    NestedColumn,
-    Octets,
-    kinds_of,
-)
+from strom.kv.arrays import Bools, Int64s, Octets
+from strom.kv.gather.column_source import ABSENT, ColumnKind, ColumnSource, NestedColumn, kinds_of
 from strom.kv.rows import base_layout as at
 from strom.kv.rows.base_writer import BufferPlace
 from strom.kv.rows.row_places import offsets_of_bits, offsets_sound

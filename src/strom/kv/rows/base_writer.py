@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.column_source import Bools, Int64s, kinds_of
+from strom.kv.arrays import Bools, Int64s
+from strom.kv.gather.column_source import kinds_of
 from strom.kv.rows import base_layout as at
 from strom.record.checksum import crc32c
 from strom.runtime.files import Bytes, Files

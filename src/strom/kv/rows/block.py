@@ -8,15 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.column_source import (
-    ABSENT,
-    Bools,
-    ColumnKind,
-    ColumnSource,
-    Int64s,
-    NestedColumn,
-    Octets,
-)
+from strom.kv.arrays import Bools, Int64s, Octets
+from strom.kv.gather.column_source import ABSENT, ColumnKind, ColumnSource, NestedColumn
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_layout import Selection
 from strom.kv.rows.base_file import BaseFile

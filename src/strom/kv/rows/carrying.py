@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strom.kv.gather.column_source import Bools, Int32s, Int64s, Octets
+from strom.kv.arrays import Bools, Int32s, Int64s, Octets
 from strom.kv.gather.copy_kernels import data_sizes
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather

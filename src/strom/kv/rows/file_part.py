@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strom.kv.gather.column_source import Int64s, Octets
+from strom.kv.arrays import Int64s, Octets
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_layout import RowLayout
 from strom.kv.rows import live_bits

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from strom.kv.gather.column_source import Bools, Int64s, Octets
+from strom.kv.arrays import Bools, Int64s, Octets
 from strom.kv.index.newest_kernels import version_of
 from strom.kv.kernels.compile import (
     int32,

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.column_source import ABSENT, VALIDITY, VALUES, Bools, Int64s
+from strom.kv.arrays import Bools, Int64s
+from strom.kv.gather.column_source import ABSENT, VALIDITY, VALUES
 from strom.kv.gather.copy_kernels import ALIGNMENT, copy_octets
 from strom.kv.gather.gather import gather
 from strom.kv.gather.row_layout import Selection

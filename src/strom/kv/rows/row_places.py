@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from strom.errors import StoreCorrupt
-from strom.kv.gather.column_source import Int32s, Int64s
+from strom.kv.arrays import Int32s, Int64s
 from strom.kv.kernels.compile import (
     int32,
     int64,

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.column_source import ABSENT, Bools, ColumnSource, Int32s, Int64s, Octets, source_of
+from strom.kv.arrays import Bools, Int32s, Int64s, Octets
+from strom.kv.gather.column_source import ABSENT, ColumnSource, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_layout import RowLayout
 from strom.kv.index.index import IndexTables

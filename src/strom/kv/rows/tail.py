@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from strom.kv.gather.column_source import Bools, ColumnSource, Int32s
+from strom.kv.arrays import Bools, Int32s
+from strom.kv.gather.column_source import ColumnSource
 from strom.kv.gather.row_layout import RowLayout
 from strom.kv.rows.base_layout import BLOCK_DATA_BYTES, BLOCK_ROWS
 from strom.kv.rows.live_bits import count

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.column_source import ABSENT, Bools, ColumnSource, Int32s, Int64s, Octets
+from strom.kv.arrays import Bools, Int32s, Int64s, Octets
+from strom.kv.gather.column_source import ABSENT, ColumnSource
 from strom.kv.gather.row_layout import RowLayout
 from strom.kv.rows import tail_kernels as at
 from strom.kv.rows.base_layout import BLOCK_ROWS

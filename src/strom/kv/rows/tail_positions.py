@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.gather.column_source import Int64s
+from strom.kv.arrays import Int64s
 
 CHUNK_SHIFT: Final = 16
 CHUNK_OFFSETS: Final = 1 << CHUNK_SHIFT

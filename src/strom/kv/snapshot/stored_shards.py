@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from strom.errors import StoreCorrupt
-from strom.kv.changes import Ints
+from strom.kv.arrays import Int64s
 from strom.kv.index.index import ShardEntries
 from strom.kv.snapshot.manifest import (
     SERIES_CELL_BYTES,
@@ -71,7 +71,7 @@ def read_shard(files: Files, path: str, ref: ShardRef) -> ShardEntries:
     )
 
 
-def write_series(files: Files, folder: str, name: str, low: int, cells: Ints) -> SeriesRef:
+def write_series(files: Files, folder: str, name: str, low: int, cells: Int64s) -> SeriesRef:
     """Write the previous versions of the records from ``low`` on."""
     content = cells.astype("<i8", copy=False).tobytes()
     writer = ShardFileWriter(files, f"{folder}/{name}")
@@ -80,7 +80,7 @@ def write_series(files: Files, folder: str, name: str, low: int, cells: Ints) ->
     return SeriesRef(low, low + len(cells), name, crc32c(content))
 
 
-def read_series(files: Files, folder: str, ref: SeriesRef) -> Ints:
+def read_series(files: Files, folder: str, ref: SeriesRef) -> Int64s:
     """The cells of a piece of the series, mapped and verified by their checksum."""
     path = f"{folder}/{ref.file}"
     size = (ref.high - ref.low) * SERIES_CELL_BYTES
