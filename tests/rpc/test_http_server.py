@@ -15,6 +15,7 @@ from strom.errors import PortInUse
 from strom.rpc import http_server as http
 from strom.rpc.http_server import HttpAnswer, HttpServer, HttpThread, host_name, parse_head
 from strom.runtime.sockets import TcpNetwork
+from waiting import until
 
 
 async def _respond(path: str) -> HttpAnswer:
@@ -122,18 +123,19 @@ def test_a_connection_that_has_ended_makes_room_for_another(
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
 
     async def talk(port: int) -> None:
+        async def answered() -> bool:
+            try:
+                status, _, _ = await ask(port, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            except (ConnectionError, IndexError):
+                return False
+            return status == 200
+
         for _ in range(3):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request_bytes)
             writer.close()
             await writer.wait_closed()
-            status = 0
-            while not status:  # until the server has seen the end of it
-                try:
-                    status, _, _ = await ask(port, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                except (ConnectionError, IndexError):
-                    await asyncio.sleep(0.01)
-            assert status == 200
+            await until(answered)  # once the server has seen the end of it
 
     run(talk)
 

@@ -29,7 +29,7 @@ def test_a_waiting_fetch_whose_filter_skips_all_that_comes_tells_how_far_it_is(
         table = await wire.create("t", SCHEMA)
         await wire.produce(table, encoded(rows(2_000, 5), statistics=statistics))
         waiting = asyncio.ensure_future(wire.fetch_rows(table, 5, predicate=BEYOND, wait_ms=50_000))
-        await asyncio.sleep(0.05)
+        await wire.settled()
         assert not waiting.done()
         await wire.produce(table, encoded(rows(0, 10), statistics=statistics))
         answer = await asyncio.wait_for(waiting, 20)
@@ -37,7 +37,7 @@ def test_a_waiting_fetch_whose_filter_skips_all_that_comes_tells_how_far_it_is(
         assert answer.rows_skipped == 10
         assert len(whole(answer.records or b"")) == 0
         waiting = asyncio.ensure_future(wire.fetch_rows(table, 15, predicate=BEYOND, wait_ms=50_000))
-        await asyncio.sleep(0.05)
+        await wire.settled()
         assert not waiting.done(), "nothing came since"
         await wire.produce(table, encoded(rows(3_000, 2), statistics=statistics))
         assert ids_of((await asyncio.wait_for(waiting, 20)).records) == [3_000, 3_001]
