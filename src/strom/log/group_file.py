@@ -1,8 +1,13 @@
 """The file that records a log's groups, and the group being written.
 
-Each group has two records: one is durable before its first batch is written, the other is appended after its last. So a
-crash leaves a group closed and whole, or opening the log finds it open and cuts it off (``load`` says where). Nothing
-here touches the log itself. A disk that fails takes the log offline.
+The batches of a group become visible as one, with the number of the decision that published them.
+
+    1. Each group has two records: one is durable before its first batch is written, the other is appended after its
+       last. So a crash leaves a group closed and whole, or opening the log finds it open and cuts it off (``load``
+       says where).
+    2. A group counts as durable only once the record of its closing is durable too.
+
+Nothing here touches the log itself. A disk that fails takes the log offline.
 """
 
 from __future__ import annotations

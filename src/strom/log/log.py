@@ -5,23 +5,17 @@ Invariants
     2. ``start_offset <= synced_end <= end_offset``; what is below ``synced_end`` survives power loss.
     3. Timestamps never fall along the log, whatever the clock does.
     4. An epoch is durable before its first record is written.
-
-Groups. Between ``begin_group`` and ``close_group`` batches are appended to a group: they become visible as one, with
-the number of the decision that published them.
     5. An open group exists only for its writer: ``end_offset``, and with it all that is synced, checkpointed and read,
        stays at the group's start until the group is closed; then it moves behind all of it at once.
-    6. The record of an open group is durable before the group's first batch is written, so a crash leaves the group
-       closed and whole, or opening the log cuts it off.
-    7. ``synced_end`` passes a group only once the record of its closing is durable too.
-    8. No cut goes through a group.
+    6. No cut goes through a group. More about groups: group_file.py.
 
 Threads. ``pending_sync`` and ``synced`` belong to one thread at a time; everything else that changes the log belongs to
 one thread at a time too, maybe another. ``read``, ``tail_rows``, ``offset_at`` and the facts are for any thread, at any
 time; reads see whole batches below the end they were given. While a group is open, only ``append``, ``close_group`` and
 ``abort_group`` change the log.
 
-Parts: chain.py (segments, for readers), chain_writer.py, group_file.py, damage.py, sync.py, writers.py, reading/,
-opening/. Format: docs/formats/segment.md.
+Parts: chain.py (segments, for readers), chain_writer.py, log_reader.py, group_file.py, damage.py, sync.py, writers.py,
+reading/, opening/. Format: docs/formats/segment.md.
 """
 
 from __future__ import annotations
