@@ -25,12 +25,13 @@ from strom.spark.connect import connections
 from strom.spark.connect.options import ConnectOptions
 from strom.spark.joins.definition import Side
 from strom.spark.joins.delta.join_plan import JoinPlan, join_plan
-from strom.spark.joins.delta.join_source import SideReader
+from strom.spark.joins.delta.lake_only import lake_only_rows_of
 from strom.spark.joins.delta.result_table import result_of
+from strom.spark.joins.delta.side_reader import SideReader
 from strom.spark.joins.delta.task import lake_only_lookup, recompute
 from strom.spark.joins.delta.task.changed_keys import following
 from strom.spark.joins.delta.task.key_groups import DOUBTFUL, JoinGroups, groups_of
-from strom.spark.joins.delta.task.lake_only_lookup import LakeOnlyLookup, look
+from strom.spark.joins.delta.task.lake_only_lookup import LakeOnlyLookup
 from strom.spark.joins.delta.task.recompute import PartitionTask, Recompute
 from strom.spark.joins.delta.task.side_rows import SideRows, SideView
 from strom.spark.joins.key_bytes import LEFT_ALONE, arrow_of
@@ -107,7 +108,7 @@ def groups(plan: JoinPlan, on: tuple[str, ...], rows: list[dict[str, Any]]) -> J
 def sides(plan: JoinPlan) -> SideRows:
     server = plan.server
     seen = written_to(connections.database(server), plan.left.info(server))
-    return SideRows(plan, plan.left, LEFT_ALONE, seen, look(server, plan.left))
+    return SideRows(plan, plan.left, LEFT_ALONE, seen, lake_only_rows_of(server, plan.left))
 
 
 def ids(found: Any) -> list[int]:
@@ -121,7 +122,7 @@ def test_rows_of_a_partition_that_only_the_lake_has_are_found_by_keys_of_every_t
     with kept_on(server, on) as (table, tierer, plan):
         let_retention_drop(tierer, table, "d1")
         asked = groups(plan, on, [row(0, 3), row(1, 5), row(1, 18), row(9, 9), row(2, 0)])
-        found = look(plan.server, plan.left)
+        found = lake_only_rows_of(plan.server, plan.left)
         assert found is not None
         rows = LakeOnlyLookup(plan, plan.left, LEFT_ALONE, plan.left.info(plan.server), found).find(asked)
         assert ids(rows) == [24, 25, 38, 39]
@@ -146,18 +147,18 @@ def test_without_such_a_partition_neither_catalog_nor_files_are_asked(
     with kept_on(server) as (table, tierer, plan):
         with monkeypatch.context() as patched:
             patched.setattr(Warehouses, "described", refuse)
-            found = look(plan.server, plan.left)
+            found = lake_only_rows_of(plan.server, plan.left)
             assert found is not None
             assert not found.files
             assert len(found.there) == DAYS
-            assert look(plan.server, plan.right) is None
+            assert lake_only_rows_of(plan.server, plan.right) is None
             table.drop_partition({"day": "d0"})
-            found = look(plan.server, plan.left)
+            found = lake_only_rows_of(plan.server, plan.left)
             assert found is not None
             assert not found.files
             assert len(found.there) == DAYS - 1
         let_retention_drop(tierer, table, "d1")
-        found = look(plan.server, plan.left)
+        found = lake_only_rows_of(plan.server, plan.left)
         assert found is not None
         assert {one.file.partition_name for one in found.files} == {"d1"}
 
@@ -207,7 +208,7 @@ def test_a_partition_that_goes_amid_a_task_is_missed_by_none_of_its_keys(
         try:
             seen = SideView(
                 *(written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)),
-                left_kept=look(plan.server, plan.left),
+                left_kept=lake_only_rows_of(plan.server, plan.left),
             )
             starts = {"left": "earliest", "right": "earliest"}
             wanted = following(plan, starts, tasks=1, rows=10, fail_on_data_loss=True)
@@ -275,7 +276,7 @@ def test_rows_of_before_a_partition_was_made_again_are_news_once(server: ServerP
         before = at(3)
         let_retention_drop(tierer, table, "d1")
         table.create_partition({"day": "d1"})
-        after, found = at(0), look(plan.server, plan.left)
+        after, found = at(0), lake_only_rows_of(plan.server, plan.left)
         assert found is not None
         assert {name for name, _ in found.ends} == {"d1"}
         assert reader.unread(before, after, found) == {("d1", 0): 3, ("d1", 1): 3}

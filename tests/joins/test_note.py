@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from strom.spark.joins.delta.start.starting import Note, read_note, write_note
+from strom.spark.joins.delta.start.checkpoint_note import Note, read_note, write_note
 
 NO_SESSION: Any = None  # a place on this machine is found without one
 

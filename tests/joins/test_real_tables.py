@@ -27,7 +27,7 @@ from strom.spark.joins.delta.join_plan import JoinPlan, join_plan
 from strom.spark.joins.delta.result_table import JoinResult, result_of
 from strom.spark.joins.delta.start.starting import begin
 from strom.spark.joins.delta.task import recompute
-from strom.spark.joins.delta.task.changed_keys import Following, TaskShare, following, touched
+from strom.spark.joins.delta.task.changed_keys import Following, TaskShare, changed_keys, following
 from strom.spark.joins.delta.task.key_groups import groups_of
 from strom.spark.joins.delta.task.recompute import Done, PartitionTask, Recompute
 from strom.spark.joins.delta.task.side_rows import SideView
@@ -126,7 +126,7 @@ class Driver:
         seen = [written_to(database, one.info(self._server)) for one in inputs]
         work = Recompute(self.plan, self.result, self.following, self._epoch, 60_000, SideView(*seen))
         for share in shares:
-            held = touched(self.plan, self.following, share)
+            held = changed_keys(self.plan, self.following, share)
             if held:
                 yield PartitionTask(work).run(groups_of(held, self.plan))
 

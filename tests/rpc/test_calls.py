@@ -332,8 +332,7 @@ def test_a_handler_sees_who_calls_and_where() -> None:
 def test_a_call_the_server_does_not_offer_is_refused_by_the_caller() -> None:
     async def main(world: World) -> None:
         async with listening(world, yes) as listener, calling(world, listener) as caller:
-            assert caller.supports(DATABASE_EXISTS)
-            assert not caller.supports(LOOKUP)
+            assert await caller.call(DATABASE_EXISTS, exists())
             with pytest.raises(UnsupportedVersion, match="does not offer Lookup"):
                 await caller.call(LOOKUP, LookupRequest(table_id=1))
 

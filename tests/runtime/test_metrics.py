@@ -49,7 +49,7 @@ def test_a_gauge_is_set_counted_or_asked_for() -> None:
     gauge = Metrics().gauge("x", "X.")
     gauge.set(5)
     gauge.inc()
-    gauge.dec(2)
+    gauge.inc(-2)
     assert gauge.value == 4
     gauge.follow(lambda: 17)
     assert gauge.value == 17

@@ -81,10 +81,6 @@ class Caller:
         """Calls without an answer yet."""
         return self._connection.waiting
 
-    def supports(self, api: Api[Any, Any]) -> bool:
-        """Whether the server offers this call in a version we know."""
-        return api.key in self._versions
-
     async def call(
         self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
     ) -> Response:

@@ -102,9 +102,6 @@ class Gauge:
         with self._lock:
             self._value += amount
 
-    def dec(self, amount: float = 1) -> None:
-        self.inc(-amount)
-
     def follow(self, ask: Callable[[], float | None]) -> None:
         """Take the value from ``ask`` each time it is wanted. None: it is not known, and there is no sample."""
         self._ask = ask

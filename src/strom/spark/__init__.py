@@ -2,14 +2,14 @@
 
     import strom.spark
 
-    spark = strom.spark.session()                        # a session with the settings that suit Strom
+    spark = strom.spark.session()                        # a session configured for Strom
     orders = strom.spark.table(spark, "shop.orders", columns=["id", "price"])
     changes = strom.spark.changes(spark, "shop.users")   # a stream of inserts, updates and deletes
 
-Or by Spark's own words: ``spark.read.format("strom").option("bootstrap.servers", …).option("table", "shop.orders")``.
+Or in Spark's own words: ``spark.read.format("strom").option("bootstrap.servers", …).option("table", "shop.orders")``.
 
-Layer: above the client, beside nothing; the only part of Strom that imports PySpark. Executors need the light
-client and no more. Read first: ``source/source.py``, then ``batch_reader.py`` and ``stream_reader.py`` beside it.
+Layer: above the client; the only package that imports PySpark. Executors need only the light client. Read first:
+``source/source.py``, then ``batch_reader.py`` and ``stream_reader.py`` there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAMES = {
     "table": "strom.spark.frames",
     "wait_until_caught_up": "strom.spark.source.stream_lag",
 }
-"""Where each public name lives; a worker that imports one module does not load the others."""
+"""The module of each public name, so that a worker loads only what it uses."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,5 @@
-"""DataFrames in a line: the words of a notebook. All of it is ``format("strom")`` with options (``options.py``),
-but for rows of the lake, which Spark reads itself."""
+"""DataFrames in one line, for notebooks: ``format("strom")`` with options (``options.py``), except that Spark reads
+lake files itself."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def table(
     servers: str | None = None,
     **options: object,
 ) -> DataFrame:
-    """The rows of a table: now, or ``at`` a moment; of a log between ``start`` and ``end``.
+    """The rows of a table: now, or ``at`` an instant; of a log, between ``start`` and ``end``.
 
-    Rows of the lake are read by Spark's own Parquet reader, where it can (``union_frame.py``).
+    Lake files are read by Spark's own Parquet reader if possible (``union_frame.py``).
 
     >>> strom.spark.table(spark, "shop.orders", columns=["id", "price"], where="price > 10")
     """
@@ -76,10 +76,10 @@ def changes(
     servers: str | None = None,
     **options: object,
 ) -> DataFrame:
-    """What happens to a table: a stream from ``start`` on (``"full"``, the whole table first, when nothing is said).
+    """The changes of a table: a stream from ``start`` on (default ``"full"``: the whole table first).
 
-    With ``end``, or ``stream=False``, a batch of what happened in between. Columns ``_change_type``, ``_log_offset``,
-    ``_commit_timestamp`` and ``_bucket`` stand before the table's.
+    With ``end``, or ``stream=False``, a batch of the changes in between. The columns ``_change_type``, ``_log_offset``,
+    ``_commit_timestamp`` and ``_bucket`` precede the table's.
 
     >>> strom.spark.changes(spark, "shop.users").writeStream.format("console").start()
     >>> strom.spark.changes(spark, "shop.users", start=yesterday, end=today).count()
@@ -101,15 +101,14 @@ def merge(
     checkpoint: str | None = None,
     **options: object,
 ) -> StreamingQuery | None:
-    """Write rows into a table by its key: new ones inserted, known ones updated, those with ``_change_type =
-    '-D'`` deleted.
+    """Write rows into a table by key: insert new ones, update known ones, delete those with ``_change_type = '-D'``.
 
-    A stream needs a ``checkpoint`` and gives a query that runs; rows are written exactly once either way.
+    A stream needs a ``checkpoint`` and returns its query. Rows are written exactly once either way.
 
     >>> strom.spark.merge(frame, "shop.users")
     >>> query = strom.spark.merge(strom.spark.changes(spark, "shop.users"), "shop.copy", checkpoint="/tmp/copy")
     """
-    said = {"table": name, **_servers(frame.sparkSession, servers), **_texts(options)}
+    said = {"table": name, **servers_of(frame.sparkSession, servers), **_texts(options)}
     if not frame.isStreaming:
         frame.write.format("strom").mode("append").options(**said).save()
         return None
@@ -127,7 +126,7 @@ def _said(
     servers: str | None,
     options: Mapping[str, object],
 ) -> dict[str, str]:
-    said = {"table": name, **_servers(spark, servers)}
+    said = {"table": name, **servers_of(spark, servers)}
     if columns is not None:
         said["columns"] = json.dumps(list(columns))
     if where is not None:
@@ -144,7 +143,7 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def _servers(spark: SparkSession, servers: str | None) -> dict[str, str]:
+def servers_of(spark: SparkSession, servers: str | None) -> dict[str, str]:
     found = {"bootstrap.servers": servers} if servers else {}
     for name in ("bootstrap.servers", "user", "password"):
         said = spark.conf.get(SERVERS.replace("bootstrap.servers", name), None)

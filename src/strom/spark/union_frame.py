@@ -1,16 +1,16 @@
 """One DataFrame over both tiers, planned once: lake files by Spark's own reader, the rest by the Python source.
 
-The plan is made here, on the driver: files of one snapshot, offsets of the log, what died in between. It travels with
-the DataFrame, so every action and every retried task reads the rows of that one moment. Files of which only a part
-was asked for, and files that another engine wrote and rows of which are dead, go to the Python source with the log.
+The plan is made here, on the driver: files of one snapshot, offsets of the log, and what died in between. It travels
+with the DataFrame, so every action and every retried task reads the rows of that one instant. The Python source reads
+the log, files that are only partly needed, and files of other engines with dead rows.
 
-Where the session has the SQL catalog, its scan reads both tiers (``parquet_files.py``): one scan is planned sooner than
-several, and a sum over it makes no row of a value. What it reads is planned here too, for all columns: Python is not
-asked again by an action. With a filter of ours (``where=``), which is for Spark to apply to
-the rows of files, or without the catalog, it is a union of DataFrames.
+If the session has the SQL catalog, its scan reads both tiers (``parquet_files.py``): one scan is planned faster than
+several, and a sum over it builds no rows. This is planned here too, for all columns, so no action calls Python again.
+With a filter (``where=``), which Spark has to apply to rows of files, or without the catalog, the result is a union of
+DataFrames.
 
-None means that all of it is the Python source's: a table without a lake, Spark Connect (its driver is elsewhere), files
-that Spark cannot reach (S3 without hadoop-aws), a filter that Spark has no words for, a time of day.
+None means that the Python source reads everything: a table without a lake, Spark Connect (its driver is elsewhere),
+files that Spark cannot reach (S3 without hadoop-aws), a filter that Spark cannot express, a TIME column.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DEAD_MAX = 4_000_000
-"""Rows that every executor is told to leave out; more are left out where they are read, by the Python source."""
+"""Dead rows that are sent to every executor; if there are more, the Python source filters them."""
 
 
 LAYERS_MAX = 4
-"""So many scans of files with dead rows: of so many partitions. Those of more are not Spark's to read."""
+"""Scans of files with dead rows, one per overlapping partition. The Python source reads the rest."""
 SCANS_FILES = "4.3."
 """The version of Spark whose Parquet reader the catalog's scan knows."""
 FEW = 4
-"""Files are few when they have fewer than one row for so many others."""
+"""Files are few if they have fewer than one row for this many others."""
 
 
 def union_frame(spark: SparkSession, said: Mapping[str, str]) -> DataFrame | None:
@@ -71,7 +71,7 @@ def union_frame(spark: SparkSession, said: Mapping[str, str]) -> DataFrame | Non
             return None
         return _framed(spark, said, options, table)
     except StromError:
-        return None  # the source comes to the same, and tells it in Spark's way
+        return None  # the source raises the same error, as Spark reports it
 
 
 def _framed(
@@ -104,7 +104,7 @@ def _framed(
         frames += cold.without(shares.dying, dead)
     else:
         left += shares.dying
-    if left or not frames:  # first: a union has the names and notes of its first part
+    if left or not frames:  # first: a union takes names and metadata from its first part
         frames.insert(0, by_source(spark, said, table, left))
     whole = frames[0] if left else cold.clean(frames[0])
     for frame in frames[1:]:
@@ -113,8 +113,8 @@ def _framed(
 
 
 def by_source(spark: SparkSession, said: Mapping[str, str], table: Table, parts: Sequence[Part]) -> DataFrame:
-    """What the Python source reads: by the SQL catalog where the session has it, as that leaves out columns and sends
-    them as they are."""
+    """What the Python source reads; through the SQL catalog if the session has it, which prunes columns and keeps them
+    columnar."""
     told = {**said, "_planned": text_of_parts(table.table_id, parts)}
     if not _in_catalog(spark, said):
         parallelism = {"_parallelism": str(spark.sparkContext.defaultParallelism)}
@@ -128,8 +128,7 @@ def by_source(spark: SparkSession, said: Mapping[str, str], table: Table, parts:
 def _by_catalog(
     spark: SparkSession, told: Mapping[str, str], table: Table, parts: Sequence[Part]
 ) -> DataFrame:
-    """Straight from here, where the session's classes let us: the catalog would first ask who the table is, and then
-    what is to be read of it."""
+    """Directly, if the session's classes allow it: the catalog would first ask for the table and then for the plan."""
     from pyspark.sql.classic.dataframe import DataFrame
 
     options = {**told, "table": table.name, "pin": "query"}
@@ -146,7 +145,7 @@ def _by_catalog(
 def _plan(
     spark: SparkSession, said: Mapping[str, str], table: Table, parts: Sequence[Part]
 ) -> dict[str, Any]:
-    """What a query without a filter and a limit of its own reads, whichever columns it looks at."""
+    """What a query without its own filter and limit reads, for any columns."""
     options = replace(SourceOptions.of(said), parallelism=spark.sparkContext.defaultParallelism)
     pinned = Pinned(table.info, tuple(parts))
     columns = schema_of(options, table.info.schema)
@@ -155,12 +154,12 @@ def _plan(
 
 
 def _in_one_scan(spark: SparkSession, said: Mapping[str, str]) -> bool:
-    """Whether the catalog's scan has files read by Spark's own reader (``LakeFiles.java``)."""
+    """Whether the catalog's scan can use Spark's own reader for files (``LakeFiles.java``)."""
     return _in_catalog(spark, said) and spark.version.startswith(SCANS_FILES)
 
 
 def _in_catalog(spark: SparkSession, said: Mapping[str, str]) -> bool:
-    """Whether the session's catalog asks the same servers in the same name."""
+    """Whether the session's catalog uses the same servers and user."""
     place = f"spark.sql.catalog.{CATALOG}"
     same = all(
         spark.conf.get(f"{place}.{name}", None) == said.get(name)
@@ -170,7 +169,7 @@ def _in_catalog(spark: SparkSession, said: Mapping[str, str]) -> bool:
 
 
 class _Shares(NamedTuple):
-    """Who reads which file."""
+    """Which reader takes which file."""
 
     whole: list[LakePart]
     dying: list[LakePart]
@@ -198,7 +197,7 @@ def _shared(files: Sequence[LakePart]) -> _Shares:
 
 
 def _with_few(shares: _Shares) -> _Shares:
-    """Whole files with few rows are read with those that are probed: a scan of their own would cost more."""
+    """Read clean files with few rows together with those that have dead rows: another scan would cost more."""
     together = [*shares.dying, *shares.whole]
     few = sum(part.file.rows for part in shares.whole) * FEW < sum(part.file.rows for part in shares.dying)
     if few and len(layers(together)) == len(layers(shares.dying)):
@@ -214,13 +213,13 @@ def _bounds(part: LakePart) -> tuple[int, int]:
 
 
 def _outside(part: LakePart) -> bool:
-    """Whether no row of a file is in the part of the log that was asked for."""
+    """Whether the file has no row in the requested range of the log."""
     low, high = _bounds(part)
     return low > part.file.last_offset or high <= part.file.first_offset
 
 
 def _cut(part: LakePart) -> bool:
-    """Whether only some of its offsets are."""
+    """Whether only some of its offsets are in it."""
     low, high = _bounds(part)
     return low > part.file.first_offset or high <= part.file.last_offset
 

@@ -75,11 +75,6 @@ class Life:
         if self.dead and not task.cancelled():
             task.exception()  # looked at: nobody else will, and asyncio would complain
 
-    @property
-    def task_count(self) -> int:
-        """Tasks that have not ended."""
-        return len(self._tasks)
-
     def check(self) -> None:
         """Raise Killed when the process is dead."""
         if self.dead:

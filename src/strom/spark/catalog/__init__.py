@@ -1,4 +1,4 @@
-"""Strom as a catalog of Spark SQL: what the Java side asks, answered in Python.
+"""Strom as a catalog of Spark SQL: answers the calls of the Java side.
 
 Read ``catalog_calls.py`` first.
 """

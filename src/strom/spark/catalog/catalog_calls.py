@@ -1,8 +1,8 @@
-"""What the SQL catalog asks: databases, tables, what a query may leave to the servers.
+"""The calls of the SQL catalog: databases, tables, and what a query may leave to the servers.
 
-The catalog's shim (``java/``) knows nothing of Strom. It makes a data source with the options ``_op``, ``_args`` and
-``_request`` and takes its schema: one field, whose metadata is the answer as JSON. An error travels in the answer
-as its kind and its sentence, so that Spark raises an exception of its own and no traceback.
+The catalog's shim (``java/``) knows nothing about Strom. It makes a data source with the options ``_op``, ``_args`` and
+``_request`` and takes its schema: one field, whose metadata is the answer as JSON. An error travels in the answer as
+its kind and sentence, so that Spark raises its own exception without a traceback.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from strom.spark.source.stream_from_lake import has_history
 from strom.spark.source.system_tables import plan_read, size_of
 
 _INSTEAD = {
-    "UPDATE": "write the rows as they shall be by strom.spark.merge(frame, {table!r}), or by INSERT INTO, "
-    "which replaces the row of a key that is there",
+    "UPDATE": "write the new rows by strom.spark.merge(frame, {table!r}), or by INSERT INTO, "
+    "which replaces the row of an existing key",
     "MERGE": "join in a DataFrame and write it by strom.spark.merge(frame, {table!r}): rows are upserted by "
     "their key, and deleted where a column _change_type says -D",
     "DELETE": catalog_tables.WHERE_OF_DELETE,
     "RENAME": "a table keeps its name; CREATE TABLE … AS SELECT, then DROP TABLE",
-    "ALTER DATABASE": "what a database was created with stays",
+    "ALTER DATABASE": "the properties of a database cannot be changed",
 }
-"""What to do where SQL has a word that Strom does not follow."""
+"""What to do instead of a statement that Strom does not support."""
 
 
 @dataclass(frozen=True)
 class CatalogCall:
-    """One question."""
+    """One call of the catalog."""
 
     options: Mapping[str, str]
     arguments: Mapping[str, Any]
@@ -55,12 +55,12 @@ class CatalogCall:
 
     @property
     def table(self) -> Table:
-        """The table that the question is about; of a changelog the one it belongs to."""
+        """The table of the call; for a changelog, its table."""
         return connections.table(self.server, table_name(self.options))
 
     @property
     def system_table(self) -> bool:
-        """Whether it is about what stands beside a table: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
+        """Whether it is about a system table: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
         return "$" in table_name(self.options)
 
     @property
@@ -76,7 +76,7 @@ class CatalogCall:
 
 
 def answer(options: Mapping[str, str]) -> StructType:
-    """The answer to the question in the options, as a schema."""
+    """The answer to the call in the options, as a schema."""
     result: dict[str, Any] = {"request": options.get("_request", "")}
     try:
         call = CatalogCall(options, json.loads(options.get("_args") or "{}"))
@@ -141,8 +141,8 @@ def _load(call: CatalogCall) -> dict[str, Any]:
 
 
 def _source_schema(call: CatalogCall) -> StructType:
-    """What the source itself says: of a changelog facts of each change, then the table's columns."""
-    from strom.spark.source.source import StromSource  # it asks this module
+    """The schema of the source; for a changelog, its extra columns and then the table's."""
+    from strom.spark.source.source import StromSource  # it imports this module
 
     schema = StromSource(_said(call)).schema()
     assert isinstance(schema, StructType)
@@ -181,12 +181,12 @@ def _filter(call: CatalogCall) -> dict[str, Any]:
     info = call.table.info
     pushed = push(info, call.options.get("where"), call.arguments["predicates"])
     where = {} if pushed.where is None else {"where": str(pushed.where)}
-    exact = [] if tiered(info) else pushed.exact  # rows of files that Spark reads are for it to look at
+    exact = [] if tiered(info) else pushed.exact  # Spark itself must filter the rows of files it reads
     return {"exact": exact, "options": where, "rows": None if call.changelog else pushed.rows_max}
 
 
 def _count(call: CatalogCall) -> int | None:
-    """All rows, where nothing has to be read for it."""
+    """The number of rows, if it is known without reading."""
     asked = SourceOptions.of(call.options)
     bounds = (asked.where, asked.limit, asked.at, asked.start, asked.end, asked.planned)
     if asked.changelog or asked.system_table or any(one is not None for one in bounds):
@@ -203,7 +203,7 @@ def _statistics(call: CatalogCall) -> dict[str, int]:
         return {"rows": records if call.changelog else status.rows, "bytes": status.size_bytes}
     rows = (
         call.table.count()
-    )  # in both tiers; rows in the lake are taken to be as wide as those of the servers
+    )  # in both tiers; rows in the lake are assumed to be as wide as those of the servers
     return {"rows": rows, "bytes": max(status.size_bytes, status.size_bytes * rows // max(records, 1))}
 
 
@@ -218,9 +218,7 @@ def _plan(call: CatalogCall) -> dict[str, Any]:
 
 def _delete(call: CatalogCall) -> bool:
     if call.changelog:
-        raise InvalidRequest(
-            "what happened to a table cannot be deleted: it is kept as long as table.log.ttl says"
-        )
+        raise InvalidRequest("a changelog cannot be deleted from: it is kept as long as table.log.ttl says")
     catalog_tables.delete(call.database, call.table, call.arguments["predicates"])
     return True
 

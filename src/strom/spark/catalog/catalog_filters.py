@@ -1,9 +1,9 @@
-"""Spark's conditions as filters of Strom: those that the servers answer exactly as Spark would, and no others.
+"""Spark's conditions as filters of Strom: only those that the servers answer exactly as Spark would.
 
-A condition comes from the catalog's shim as a tree: ``{"column": […]}``, ``{"value", "type"}`` (Spark's inner
-value as text: days, microseconds, digits), ``{"call", "args"}``, or ``{"other"}`` for what has no such form. A
-literal is taken only when it has the type that Spark sees in the column, so no conversion can change what is
-meant. Three-valued logic is Spark's.
+A condition comes from the catalog's shim as a tree: ``{"column": […]}``, ``{"value", "type"}`` (Spark's internal value
+as text: days, microseconds, digits), ``{"call", "args"}``, or ``{"other"}`` for anything else. A literal is used only
+if it has the type that Spark sees in the column, so no conversion can change its meaning. Three-valued logic is
+Spark's.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _LIKES: dict[str, LikeKind] = {"STARTS_WITH": "starts", "ENDS_WITH": "ends", "CO
 
 
 class Pushed(NamedTuple):
-    """What becomes of the conditions of a query."""
+    """How the conditions of a query are pushed."""
 
     where: Predicate | None
-    """The filter of the scan, also what ``where`` said before."""
+    """The filter of the scan, including ``where``."""
     exact: tuple[int, ...]
-    """The conditions that are in it."""
+    """The conditions that it contains."""
     rows_max: int | None
-    """How many rows can pass, when the filter names whole keys."""
+    """How many rows can pass, if the filter names whole keys."""
 
 
 def push(table: TableInfo, where: str | None, conditions: Sequence[Node]) -> Pushed:
@@ -60,7 +60,7 @@ def push(table: TableInfo, where: str | None, conditions: Sequence[Node]) -> Pus
 
 
 def equalities(schema: Schema, conditions: Iterable[Node]) -> dict[str, Any] | None:
-    """``a = 1 and b = 'x'`` as values by column; None when anything else is said. A date is a date."""
+    """``a = 1 and b = 'x'`` as values by column; None for any other condition."""
     found: dict[str, Any] = {}
     for one in conditions:
         call, args = one.get("call"), one.get("args", ())
@@ -77,12 +77,12 @@ def equalities(schema: Schema, conditions: Iterable[Node]) -> dict[str, Any] | N
 
 
 def everything(conditions: Sequence[Node]) -> bool:
-    """Whether the conditions say nothing."""
+    """Whether the conditions let every row pass."""
     return all(one.get("value") == "true" and "column" not in one for one in conditions)
 
 
 def _translated(schema: Schema, node: Node) -> Predicate | None:
-    """A condition as a checked filter; None when the servers would not answer as Spark does."""
+    """A condition as a checked filter; None if the servers would answer differently from Spark."""
     try:
         predicate = _predicate(schema, node)
         return None if predicate is None else predicate.check(schema)
@@ -118,7 +118,7 @@ def _in(schema: Schema, args: Sequence[Node]) -> Predicate | None:
     if column is None:
         return None
     values = [literal(schema.column(column).type, one) for one in args[1:]]
-    # NULL in the list: "is none of them" is then never true
+    # with a NULL in the list, NOT IN is never true
     return None if any(one is None for one in values) else In(column, tuple(values))
 
 
@@ -130,13 +130,13 @@ def _compared(schema: Schema, call: str, args: Sequence[Node]) -> Predicate | No
     if call in _LIKES:
         in_order = "column" in args[0] and isinstance(value, str)
         return Like(column, _LIKES[call], value) if in_order else None
-    if call == "<=>":  # never NULL, also of a NULL
+    if call == "<=>":  # never NULL, not even for a NULL
         return And.of(IsNull(column, negated=True), Compare(column, "=", value))
     return Compare(column, call if "column" in args[0] else _MIRRORED[call], value)
 
 
 def _pair(schema: Schema, args: Sequence[Node]) -> tuple[str, Any] | None:
-    """A column and a literal, in whichever order."""
+    """A column and a literal, in either order."""
     if len(args) != 2:
         return None
     left, right = args if "column" in args[0] else (args[1], args[0])
@@ -186,4 +186,4 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "timestamp": lambda text: Nanoseconds(int(text) * 1000),
     "timestamp_ntz": lambda text: Nanoseconds(int(text) * 1000),
 }
-"""By the name of Spark's type: from the text of its inner value."""
+"""By Spark's type name: parses the text of its internal value."""

@@ -1,9 +1,9 @@
-"""Tables of the SQL catalog: what SQL says of one, what Strom has, and DELETE.
+"""Tables of the SQL catalog: CREATE, ALTER, DESCRIBE, DELETE and OVERWRITE.
 
     CREATE TABLE strom.shop.users (id BIGINT, name STRING COMMENT 'as on the card', PRIMARY KEY (id))
         CLUSTERED BY (id) INTO 4 BUCKETS TBLPROPERTIES ('table.log.ttl' = '30 d')
 
-The same by properties, which every Spark understands: ``primary.key``, ``bucket.key`` (names with commas),
+The same by properties, which every Spark version understands: ``primary.key``, ``bucket.key`` (names with commas),
 ``bucket.num``. These come back in SHOW TBLPROPERTIES. All other properties are the table's own
 (docs/table-properties.md) or custom.
 """
@@ -32,7 +32,7 @@ PRIMARY_KEY, BUCKET_KEY, BUCKETS, AUTO_INCREMENT = (
     "auto-increment.fields",
 )
 OVERWRITE_PARTITION = "overwrite.partition"
-"""The option that tells a writer which partition it replaces: its values by key, as JSON."""
+"""The writer's option for the partition to replace: its values by key, as JSON."""
 
 READ = ["BATCH_READ", "MICRO_BATCH_READ"]
 WRITE = ["BATCH_WRITE", "STREAMING_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC"]
@@ -44,7 +44,7 @@ WHERE_OF_DELETE = (
 )
 
 _OF_SPARK = ("external", "is_managed_location", "owner", "provider")
-"""Properties that Spark sets by itself, and that say nothing of a table here."""
+"""Properties that Spark sets by itself and that mean nothing here."""
 
 _WORDS = {
     "AddColumn": "ADD COLUMN inside a struct, FIRST or AFTER",
@@ -55,13 +55,13 @@ _WORDS = {
     "UpdateColumnPosition": "ALTER COLUMN FIRST or AFTER",
     "UpdateColumnType": "ALTER COLUMN TYPE",
 }
-"""What stood in SQL, by the shim's name of the change."""
+"""The SQL clause for each of the shim's names of a change."""
 
 # --- what a table is -----------------------------------------------------------------------------------------------
 
 
 def described(table: Table, schema: StructType | None = None) -> dict[str, Any]:
-    """A table as the catalog's shim wants to know it; with another schema what is only read."""
+    """A table as the catalog's shim expects it; with a schema of its own if it can only be read."""
     told = table.properties | {"provider": "strom", BUCKETS: str(table.buckets)}
     for name, columns in ((PRIMARY_KEY, table.primary_key), (BUCKET_KEY, table.bucket_key)):
         if columns:
@@ -164,7 +164,7 @@ def _buckets(said: str | None, clustered: int | None) -> int | None:
 
 
 def _one(name: str, said: str | None, clause: list[str]) -> list[str] | None:
-    """Columns named by a property or by a clause, or the same by both."""
+    """Columns named by a property, a clause, or both alike."""
     names = [] if said is None else [part.strip() for part in said.split(",") if part.strip()]
     if names and clause and names != clause:
         raise InvalidTable(f"{name} says {', '.join(names)}, and the statement {', '.join(clause)}")
@@ -172,7 +172,7 @@ def _one(name: str, said: str | None, clause: list[str]) -> list[str] | None:
 
 
 def alter(table: Table, changes: Sequence[Mapping[str, Any]]) -> None:
-    """ADD COLUMN, SET and UNSET TBLPROPERTIES; whatever else is asked, nothing is changed."""
+    """ADD COLUMN, SET and UNSET TBLPROPERTIES; any other change refuses the whole statement."""
     wanted = {str(one["set"]): str(one["value"]) for one in changes if "set" in one}
     unset = [str(one["unset"]) for one in changes if "unset" in one]
     others = [_WORDS.get(one["other"], one["other"]) for one in changes if "other" in one]
@@ -204,7 +204,7 @@ def _added(change: Mapping[str, Any]) -> tuple[StructField, str | None]:
 
 
 def delete(database: Database, table: Table, conditions: Sequence[Node]) -> None:
-    """Delete the rows that pass, all at once: by their keys, or of a log table whole partitions or everything."""
+    """Delete the rows that pass, in one transaction: by key, or whole partitions or everything of a log table."""
     if everything(conditions):
         with database.transaction() as transaction:
             transaction.overwrite(table)
@@ -237,7 +237,7 @@ def partition_values(table: Table, literals: Sequence[Node]) -> dict[str, Any]:
 
 
 def overwritten(table: Table, conditions: Sequence[Node]) -> dict[str, str]:
-    """The options that tell a writer what it replaces: one partition, or all."""
+    """The writer's options for what to replace: one partition, or everything."""
     if everything(conditions):
         return {}
     values = equalities(table.info.schema, conditions)

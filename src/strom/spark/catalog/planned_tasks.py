@@ -1,9 +1,9 @@
-"""The tasks of a query of the SQL catalog, and how a worker reads one: all that Spark needs, by one question.
+"""The tasks of a query of the SQL catalog and how a worker reads one, in a single call.
 
-Spark asks a source of its own kind twice, and each question starts something in another process: to make the source,
-then to plan. The catalog knows columns, filters and limit by then, so that one question is enough; and none where
-whoever made the DataFrame planned already (``union_frame.py``), as a plan is the same for all columns: how tasks are
-read is pickled but for the columns, a text that the catalog's shim puts in.
+For a Python source Spark makes two calls, each in another process: to create the source, then to plan. The catalog
+already knows columns, filters and limit, so one call is enough. No call is needed if the DataFrame was planned when it
+was made (``union_frame.py``): a plan is the same for all columns, so the reader is pickled without the columns, and the
+catalog's shim inserts their text.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from strom.spark.source.pinned_read import Pinned
 from strom.spark.source.system_tables import SystemTableRead, SystemTableReader, plan_read
 
 _CODEC = "zstd"
-"""Tasks may name many offsets that died."""
+"""Tasks may list many dead offsets."""
 _COLUMNS = "columns to be named"
-"""Stands for them in what is pickled."""
+"""A placeholder in the pickled reader."""
 _PROTOCOL = 3
-"""Of pickle: the last in which a text is its length in four bytes and itself, wherever it stands."""
+"""Of pickle: the last protocol that writes every text as four bytes of length and the text."""
 
 
 class Reading:
-    """What a worker calls: Spark sends it one task, it gives the rows. Pickled: plain data only."""
+    """Called in a worker: takes one task, returns its rows. Pickled: plain data only."""
 
     def __init__(self, reader: DataSourceReader) -> None:
         self._reader = reader
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the one task that comes."""
+        """The rows of the task."""
         (packed,) = (value for batch in batches for value in batch.column(0).to_pylist())
         size = int.from_bytes(packed[:8], "little")
         task = pickle.loads(pa.decompress(packed[8:], decompressed_size=size, codec=_CODEC, asbytes=True))
@@ -54,7 +54,7 @@ class Reading:
 
 
 class _Command:
-    """What Spark sends to a worker with each task, but for the columns."""
+    """What Spark sends to a worker with each task, except the columns."""
 
     def __init__(self, reader: Callable[..., DataSourceReader], options: SourceOptions, more: object) -> None:
         self._made_of = reader, options, more
@@ -63,7 +63,7 @@ class _Command:
         return _command, (*self._made_of, _COLUMNS)
 
     def parts(self) -> tuple[bytes, bytes]:
-        """Before the text of the columns, and after it."""
+        """The bytes before and after the text of the columns."""
         text = _COLUMNS.encode()
         before, found, after = pickle.dumps(self, _PROTOCOL).partition(
             b"X" + len(text).to_bytes(4, "little") + text
@@ -75,15 +75,15 @@ class _Command:
 def _command(
     reader: Callable[..., DataSourceReader], options: SourceOptions, more: object, columns: str
 ) -> tuple[Reading, StructType]:
-    """In the worker: what reads a task, and the columns of its rows."""
+    """In the worker: the reader of a task, and the columns of its rows."""
     read = StructType.fromJson(json.loads(columns))
     return Reading(reader(options, read, more)), read
 
 
 def plan(said: Mapping[str, str], columns: StructType, *, files: bool) -> dict[str, Any]:
-    """The answer to a query: how its tasks are read (twice, before and after the columns), then the tasks, in base64.
+    """The answer to a query: the pickled reader (before and after the columns) and the tasks, in base64.
 
-    With ``files`` those that Spark's own reader takes are told apart, by task, with their columns.
+    With ``files``, those that Spark's own reader takes are listed separately, by task, with their columns.
     """
     options = SourceOptions.of(said)
     if options.system_table:
@@ -100,7 +100,7 @@ def plan(said: Mapping[str, str], columns: StructType, *, files: bool) -> dict[s
 def planned(
     options: SourceOptions, table: Table, columns: StructType, pinned: Pinned | None, *, files: bool
 ) -> dict[str, Any]:
-    """The same, for parts that are known, of a table that is."""
+    """The same for known parts of a known table."""
     share = _share(options, table, columns) if files else None
     reader = BatchReader(options, columns, pinned)
     tasks = reader.tasks(share)
@@ -111,7 +111,7 @@ def planned(
 
 
 def _share(options: SourceOptions, table: Table, columns: StructType) -> ParquetFiles | None:
-    """What takes files, where the rows of a table are read as they are, and none of them is enough."""
+    """Takes files for Spark's reader, if the query reads plain rows of the table without a limit."""
     limited = options.limit is not None or options.query_limit is not None
     if limited or options.changelog or options.lake_reader != "spark" or not tiered(table.info):
         return None
@@ -134,5 +134,5 @@ def _text(content: bytes) -> str:
 
 
 def _without_files(found: SystemTableRead) -> SystemTableRead:
-    """What tasks need of it: each has its own files."""
+    """Without the files: each task has its own."""
     return replace(found, files=(), rows=None)

@@ -1,4 +1,4 @@
-"""Files of the lake as Spark's own Parquet reader takes them, with the rows left out that do not count.
+"""Lake files for Spark's own Parquet reader, without their dead rows.
 
 Read ``parquet_files.py`` first. Imports ``connect``.
 """

@@ -1,15 +1,15 @@
-"""Lake files as a DataFrame of Spark's own Parquet reader: columns by field, rows that do not count left out.
+"""Lake files as a DataFrame of Spark's own Parquet reader: columns by field, dead rows left out.
 
-A column is known by its field id where the session reads by ids (``strom.spark.session`` sets it), else by its name,
-which it keeps for life. One that a file is too old to have is NULL.
+A column is found by its field id if the session reads by ids (``strom.spark.session`` sets it), else by its name, which
+never changes. A column that is newer than a file is NULL.
 
-Files of which every row counts are read as they are. Of the others the rows that do not count are known by their
-offsets (``dead_offsets.py``): leaving one out is a look at one bit (``dead_bits.py``), in very large tables a probe of
-a broadcast table, both in compiled code. Offsets are of one partition: files of several that overlap are kept apart.
+Files without dead rows are read as they are. In other files, dead rows are known by offset (``dead_offsets.py``): a
+test of one bit (``dead_bits.py``) or, in very large tables, a probe of a broadcast table filters them, both in compiled
+code. Offsets belong to one partition, so files of different partitions that overlap are kept apart.
 
-Filters on FLOAT and DOUBLE are never the Parquet reader's: it skips by statistics, which leave NaN out in files of
-other writers, and by dictionaries, in which -0.0 is not 0.0. So these columns are read through ``nanvl``, which changes
-nothing, and which no filter is pushed through.
+Filters on FLOAT and DOUBLE never go to the Parquet reader: it skips by statistics, in which files of other writers omit
+NaN, and by dictionaries, in which -0.0 is not 0.0. So these columns are read through ``nanvl``, which changes nothing
+and stops the pushdown of filters.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ READING = {
     "recursiveFileLookup": "false",
     "mergeSchema": "false",
 }
-"""Whatever the session says: days as they are written, a file that is missing is an error."""
+"""Overrides the session: dates as written, and a missing file is an error."""
 LOCAL_ROWS = "spark.sql.execution.arrow.localRelationThreshold"
 OFFSET_BITS = 48
-"""No bucket gets further (``time_travel.SNAPSHOT_IDS_FROM``)."""
+"""Offsets are smaller (``time_travel.SNAPSHOT_IDS_FROM``)."""
 BUCKETS_MAX = 1 << (63 - OFFSET_BITS)
 _OWN = [
     StructField(BUCKET, IntegerType(), True, {FIELD_ID: BUCKET_ID}),
@@ -69,7 +69,7 @@ _PLACE = f"(shiftleft(CAST({BUCKET} AS BIGINT), {OFFSET_BITS}) | {OFFSET})"
 
 
 class _Metadata(dict[str, str]):
-    """Of a column; said even when it is empty, so that field ids stay in here."""
+    """Metadata of a column, truthy even if empty, so that field ids do not leak out."""
 
     def __bool__(self) -> bool:
         return True
@@ -77,7 +77,7 @@ class _Metadata(dict[str, str]):
 
 @dataclass(frozen=True)
 class ColdFrames:
-    """Makes DataFrames of a table's files. ``where``: what rows must pass; it looks at ``filtered``."""
+    """Makes DataFrames of a table's files. ``where`` filters rows by the columns ``filtered``."""
 
     spark: SparkSession
     storage: Storage
@@ -87,18 +87,18 @@ class ColdFrames:
     filtered: frozenset[str] = frozenset()
 
     def whole(self, parts: Sequence[LakePart]) -> DataFrame:
-        """Files of which every row counts."""
+        """Files without dead rows."""
         return self._chosen(self._read(parts), parts)
 
     def without(self, parts: Sequence[LakePart], dead: Mapping[str, Longs]) -> Iterator[DataFrame]:
-        """Files of which some rows do not."""
+        """Files with dead rows."""
         for layer in layers(parts):
             read, alive = self._read(layer), dead_bits.alive(self.spark, layer, dead)
             rows = self._joined(read, layer, dead) if alive is None else read.where(alive)
             yield self._chosen(rows, layer)
 
     def _joined(self, read: DataFrame, parts: Sequence[LakePart], dead: Mapping[str, Longs]) -> DataFrame:
-        """The rows that no broadcast table of bucket and offset, as one whole number, has."""
+        """Rows that are not in a broadcast table of dead ones, keyed by bucket and offset in one integer."""
         places = [dead[part.file.path] | (part.file.bucket << OFFSET_BITS) for part in parts]
         key = _free_name("__place", self.schema.names)
         gone = self._shipped(pa.table({key: np.concatenate(places)}))
@@ -106,7 +106,7 @@ class ColdFrames:
         return rows.join(F.broadcast(gone), on=key, how="left_anti")
 
     def _shipped(self, rows: pa.Table) -> DataFrame:
-        """Rows as tasks read them. By itself Spark puts so few into the plan, and compares them all with every rule."""
+        """Rows for tasks to read. By default Spark would put so few into the plan and compare them in every rule."""
         before = self.spark.conf.get(LOCAL_ROWS, None)
         self.spark.conf.set(LOCAL_ROWS, "0")
         try:
@@ -118,7 +118,7 @@ class ColdFrames:
                 self.spark.conf.set(LOCAL_ROWS, before)
 
     def clean(self, frame: DataFrame) -> DataFrame:
-        """Without field ids in the metadata of columns, and with their comments."""
+        """The frame with its columns' comments and without field ids in their metadata."""
         found = []
         for name in self.columns:
             comment = self.schema.column(name).comment
@@ -135,7 +135,7 @@ class ColdFrames:
         return frame.select(*(_unpushed(named(one.name), one.dataType).alias(one.name) for one in fields))
 
     def _fields(self) -> StructType:
-        """The columns that are looked at, and where each row is from."""
+        """The columns that are read, with bucket and offset of each row."""
         wanted = self.filtered | set(self.columns)
         fields = [
             StructField(one.name, spark_type(one.type), True, {FIELD_ID: field_id(one.id)})
@@ -152,7 +152,7 @@ class ColdFrames:
 
 
 def _has_floats(kind: DataType) -> bool:
-    """Whether there is a float that a filter could be pushed to: inside lists and maps there is none."""
+    """Whether there is a float that a filter could be pushed to; not inside lists and maps."""
     if isinstance(kind, StructType):
         return any(_has_floats(one.dataType) for one in kind)
     return isinstance(kind, FloatType | DoubleType)
@@ -169,7 +169,7 @@ def _unpushed(column: Column, kind: DataType) -> Column:
 
 
 def layers(parts: Sequence[LakePart]) -> list[list[LakePart]]:
-    """The files in as few groups as let no two of a bucket overlap within one."""
+    """The files in as few groups as possible, so that no two files of a bucket overlap in a group."""
     found: list[list[LakePart]] = []
     ends: list[dict[int, int]] = []
     for part in sorted(parts, key=lambda one: one.file.first_offset):
@@ -184,13 +184,13 @@ def layers(parts: Sequence[LakePart]) -> list[list[LakePart]]:
 
 
 def uri_of(storage: Storage, uri: str) -> str:
-    """A file as Hadoop calls it, which takes every character as it is."""
+    """A file as a Hadoop path, which needs no escaping."""
     path = storage.path(uri)
     return f"file://{path}" if storage.config.local else f"s3a://{path}"
 
 
 def _times(limits: LakeLimits | None) -> list[Column]:
-    """When rows were written, where that counts: of all files alike."""
+    """Conditions on the commit time, if there are any; the same for all files."""
     if limits is None:
         return []
     found, column = [], named(TIMESTAMP)

@@ -1,12 +1,12 @@
-"""Rows of lake files that do not count, as a condition that Spark compiles: one bit for each offset.
+"""Dead rows of lake files as a condition that Spark compiles: one bit per offset.
 
-Bits come in blocks of 65,536 offsets. An array by bucket and another by block say where the bits of a block begin; all
-blocks without a dead row share one that is empty. So a table costs its tasks little more than what died in it. The
-arrays are literals of the plan and travel with it: leaving rows out needs no table of them to be sent first, and costs
-a row some nanoseconds. What lies outside of the arrays counts.
+Bits come in blocks of 65,536 offsets. One array by bucket and one by block say where the bits of a block begin; all
+blocks without a dead row share an empty one. So the cost follows the number of dead rows. The arrays are literals of
+the plan and travel with it: nothing has to be broadcast first, and the test costs a few nanoseconds per row. A row
+outside the arrays is alive.
 
-Spark takes such literals only by its own door in the JVM, where versions may be different: where that does not open,
-``None`` says so, and rows are left out by a join.
+Spark takes such literals only through an internal class of the JVM, which differs between versions. If it is missing,
+the answer is ``None``, and a join filters the rows.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 BYTES_MAX = 8 * 1024 * 1024
-"""Of each array: every task reads its copy of them."""
+"""Bytes of each array: every task reads its copy."""
 BLOCK_BITS = 16
 BLOCK_BYTES = 1 << (BLOCK_BITS - 3)
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 
 
 def alive(spark: SparkSession, parts: Sequence[LakePart], dead: Mapping[str, Longs]) -> Column | None:
-    """Whether a row of these files counts, by ``__bucket`` and ``__offset``; None where a join has to find out.
+    """Whether a row of these files is alive, by ``__bucket`` and ``__offset``; None if a join has to decide.
 
-    No two files of a bucket overlap. ``dead``: by path the offsets that do not count.
+    No two files of a bucket overlap. ``dead``: dead offsets by path.
     """
     moves, blocks = _moves(parts)
     if blocks * 8 > BYTES_MAX:
@@ -67,7 +67,7 @@ def _unset(moves: Column, begins: Column, bits: Column) -> Column:
 
 
 def _moves(parts: Sequence[LakePart]) -> tuple[Longs, int]:
-    """By bucket what makes a block of its offsets one of all buckets; how many these are."""
+    """By bucket: the shift from a block of its offsets to a block among all buckets; and the number of blocks."""
     spans: dict[int, tuple[int, int]] = {}
     for file in (part.file for part in parts):
         first, last = file.first_offset >> BLOCK_BITS, file.last_offset >> BLOCK_BITS
@@ -82,13 +82,13 @@ def _moves(parts: Sequence[LakePart]) -> tuple[Longs, int]:
 
 
 def _within(part: LakePart, offsets: Longs) -> Longs:
-    """Those that the file can hold: a bit of another file is not this one's to set."""
+    """The offsets within the file: it must not set the bits of another."""
     file = part.file
     return offsets[(offsets >= file.first_offset) & (offsets <= file.last_offset)]
 
 
 def _literal(spark: SparkSession, values: np.ndarray[Any, np.dtype[Any]]) -> Column | None:
-    """Whole numbers as one array of the plan, copied as they are."""
+    """Integers as one array literal of the plan."""
     from pyspark.sql.classic.column import Column
 
     content = values.astype(values.dtype.newbyteorder(">")).tobytes()
@@ -103,7 +103,7 @@ def _literal(spark: SparkSession, values: np.ndarray[Any, np.dtype[Any]]) -> Col
             made, kind = inner.UnsafeArrayData.fromPrimitiveArray(longs), types.LongType
         literal = inner.Literal(made, types.createArrayType(kind, False))
         return Column(_package(jvm, "org.apache.spark.sql.classic").ExpressionUtils.column(literal))
-    except (Py4JError, TypeError):  # a name that is not there is a package, which cannot be called
+    except (Py4JError, TypeError):  # py4j takes an unknown name for a package, which cannot be called
         return None
 
 

@@ -1,7 +1,7 @@
-"""Which rows of lake files do not count: dead since the snapshot, or named by position deletes. By their offsets.
+"""Offsets of dead rows in lake files: those that died since the snapshot, and those named by position deletes.
 
 Found on the driver and sent to all tasks, so the cost follows the changes, not the table: a delete file is read once
-however many data files it names, and a row becomes an offset by the file's sidecar, without a column of the file.
+for all data files it names, and the file's sidecar maps a row to its offset without reading a column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Longs = npt.NDArray[np.int64]
 
 
 def dead_offsets(storage: Storage, parts: Sequence[LakePart]) -> dict[str, Longs]:
-    """By the path of each file: the offsets that are left out. One may be named twice."""
+    """Dead offsets by path of the file; duplicates are possible."""
     named = named_rows(storage, parts)
     found = {}
     for part in parts:
@@ -59,6 +59,6 @@ def _offsets_in(storage: Storage, file: LakeFile) -> Longs:
     uri = file.path + sidecar.SUFFIX
     try:
         content = storage.read(uri)
-    except LakeCorrupt:  # it is missing, and the column says the same
+    except LakeCorrupt:  # without a sidecar the offset column says the same
         return read_offsets(storage, file.path)
     return sidecar.decode(content, uri).all()

@@ -1,9 +1,8 @@
-"""Which files of the lake Spark's own Parquet reader takes in a query of the SQL catalog, and which of their rows.
+"""Which lake files Spark's own Parquet reader takes in a query of the SQL catalog, and which of their rows.
 
-Those that Strom wrote and that are read whole, in columns that Spark reads from files: their columns have the table's
-names (other writers may change them and rely on ids, by which not every session reads), and a row follows from its
-offset. The rows that do not count go along as bits, one for each row. What is left, and all rows of the servers, is for
-the Python source.
+It takes files that Strom wrote and that are read whole, if Spark can read the columns: these files use the table's
+column names (other writers may rename them and rely on ids, which not every session reads), and the offset of a row
+gives its position. Dead rows are passed as one bit per row. The Python source reads the other files and the servers.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from strom.spark.connect.tasks import LakePart, Part
 from strom.spark.connect.types import spark_type
 
 BITS_MAX = 8 * 1024 * 1024
-"""Bytes of all bits together. Beyond it dead rows are left out where they are read, by the Python source."""
+"""Bytes of all bits together. Beyond it, the Python source reads the files and drops dead rows."""
 GROUP_BYTES_MIN = 8 * 1024 * 1024
 GROUP_BYTES_MAX = 128 * 1024 * 1024
 GROUPS_EACH = 2
-"""So many tasks for every core, so that none ends long after the others."""
+"""Tasks per core, so that none ends long after the others."""
 
 
 class ParquetFiles:
@@ -48,17 +47,17 @@ class ParquetFiles:
         self.schema = StructType(
             [StructField(one.name, spark_type(one.type), True, {FIELD_ID: field_id(one.id)}) for one in known]
         )
-        """All columns that the reader finds in a file, as it does."""
+        """All columns that Spark's reader can find in a file."""
         self.groups: list[list[list[Any]]] = []
-        """By task, by file: its place, its size, the bits of rows that do not count (zstd), the bytes of these."""
+        """By task and file: URI, size, bits of dead rows (zstd), and their uncompressed bytes."""
 
     @property
     def bytes(self) -> int:
-        """Of all files that were taken."""
+        """Bytes of all files that were taken."""
         return sum(size for group in self.groups for _, size, *_ in group)
 
     def take(self, parts: Sequence[Part]) -> list[Part]:
-        """Take files; the parts that are left."""
+        """Take files; return the parts that are left."""
         files = (
             [part for part in parts if isinstance(part, LakePart) and is_own(part.file.path) and _whole(part)]
             if self._possible
@@ -82,7 +81,7 @@ class ParquetFiles:
         return [part for part in parts if not isinstance(part, LakePart) or part.file.path not in gone]
 
     def _dead(self, part: LakePart, named: Longs | None) -> Longs | None:
-        """The rows of a file that do not count; None where only its column tells."""
+        """The dead rows of a file; None if only its offset column tells."""
         died = rows_of(self._storage, part.file, np.frombuffer(part.dead, "<i8").astype(np.int64))
         if died is None or named is None:
             return died
@@ -107,7 +106,7 @@ class ParquetFiles:
 
 
 def _whole(part: LakePart) -> bool:
-    """Whether all of a file was asked for."""
+    """Whether the whole file is read."""
     limits, file = part.limits, part.file
     if limits is None:
         return True
@@ -124,12 +123,12 @@ def _bits(rows: int, dead: Longs) -> bytes:
 
 
 def has_time(kind: DataType) -> bool:
-    """Whether there is a time of day in it, which Spark 4.3 does not read from files."""
+    """Whether it contains a TIME, which Spark 4.3 does not read from files."""
     return isinstance(kind, Time) or any(map(has_time, kind.children()))
 
 
 def has_doubles(schema: Schema) -> bool:
-    """Whether names differ in nothing but their case, or are one of Spark's: it cannot tell them apart in a file."""
+    """Whether names differ only in case, or clash with Spark's own: it cannot tell them apart in a file."""
     return _doubled([*schema.names, "_metadata"]) or any(_doubled_in(one.type) for one in schema.columns)
 
 

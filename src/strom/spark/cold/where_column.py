@@ -1,7 +1,7 @@
-"""Strom's filters as Spark's, the other way round from ``filters.py``: for rows that Spark reads itself.
+"""Strom's filters as Spark's, the reverse of ``filters.py``: for rows that Spark reads itself.
 
 Both follow SQL's three-valued logic; NaN equals NaN and is the greatest number in both, and text is compared by
-its bytes. What has no exact twin gives None, and the rows are read by Strom.
+its bytes. A filter without an exact equivalent gives None, and Strom reads the rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIRST, _LAST = dt.datetime.min, dt.datetime.max
 
 
 def where_column(predicate: Predicate) -> Column | None:
-    """The same filter for Spark, of a checked predicate."""
+    """A checked predicate as a filter for Spark."""
     if isinstance(predicate, And | Or):
         parts = [where_column(child) for child in predicate.children]
         told = [part for part in parts if part is not None]
@@ -47,12 +47,12 @@ def where_column(predicate: Predicate) -> Column | None:
 
 
 def named(column: str) -> Column:
-    """A column by its whole name, dots and all."""
+    """A column by its whole name, including dots."""
     return F.col(quoted(column))
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes it."""
+    """A name quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -112,7 +112,7 @@ def _literal(value: object, kind: DataType | None) -> Column | None:
 
 
 def _moment(ns: int, *, zoned: bool) -> str | None:
-    """To the microsecond, as Spark reads it whatever its time zone; None beyond the years that Python knows."""
+    """To the microsecond, independent of the session's time zone; None beyond Python's years."""
     micros, finer = divmod(ns, 1000)
     low, high = (one - _EPOCH for one in (_FIRST, _LAST))
     span = dt.timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""What every part of Strom in Spark needs: options, types, filters, tasks, one connection per worker.
+"""Shared by every room of Strom in Spark: options, types, filters, tasks, one connection per worker.
 
 Imports no other room.
 """

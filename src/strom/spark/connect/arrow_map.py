@@ -1,4 +1,4 @@
-"""Batches of a frame through a function of ours, without a word about pandas: no row of ours goes through it."""
+"""``mapInArrow`` without PySpark's warning about pandas, which Strom does not use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 PANDAS = "PySpark does not yet fully support pandas"
-"""What PySpark 4.3 warns of with every pandas from 3.0 on, whoever makes a function of batches."""
+"""How the warning begins that PySpark 4.3 prints for every pandas from 3.0 on."""
 
 
 def mapped(
@@ -18,7 +18,7 @@ def mapped(
     work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: StructType | str,
 ) -> DataFrame:
-    """``frame.mapInArrow``. Filters of warnings are the caller's again when this returns."""
+    """``frame.mapInArrow``; the caller's warning filters are restored afterwards."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=PANDAS)
         return frame.mapInArrow(work, schema)

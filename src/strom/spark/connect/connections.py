@@ -1,8 +1,7 @@
-"""One connection for each server and user in a worker's life, made anew when it broke.
+"""One connection per server and user for the life of a worker, replaced when it is broken.
 
-Spark uses a worker for many tasks, so a task finds the connection of the last one. Broken connections mend
-themselves (the client tries again for ``retry.seconds``); one that was closed, or that a fork left behind, is
-replaced.
+Spark reuses a worker for many tasks, so a task finds the connection of the previous one. The client repairs a lost
+connection itself (it retries for ``retry.seconds``); one that was closed, or inherited through a fork, is replaced.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def table(server: ConnectOptions, name: str) -> Table:
 
 
 def known_table(server: ConnectOptions, name: str, table_id: int | None = None, schema_id: int = 0) -> Table:
-    """A table that was planned with: asked for only when this process does not know it, or not in that form."""
+    """A table that a plan names. The server is asked only if this process does not know it with that schema."""
     found = _tables.get((os.getpid(), server, name))
     other = found is None or (table_id is not None and found.table_id != table_id)
     if found is None or other or found.info.schema.schema_id < schema_id:
@@ -60,7 +59,7 @@ def known_table(server: ConnectOptions, name: str, table_id: int | None = None, 
 
 
 def forget(server: ConnectOptions) -> None:
-    """Close a connection; the next one who asks makes another."""
+    """Close a connection; the next call opens another."""
     key = (os.getpid(), server)
     with _lock:
         found = _open.pop(key, None)

@@ -1,7 +1,7 @@
-"""Spark's filters as Strom's: those that mean exactly the same are asked of the server, the others stay with Spark.
+"""Spark's filters as Strom's: those with exactly the same meaning go to the server, the others stay with Spark.
 
-Both follow SQL's three-valued logic, NaN equals NaN and is the greatest number in both. What is left to Spark:
-fields of structs, columns whose values Spark sees cut (more than six digits after the second), and the facts of a
+Both follow SQL's three-valued logic, NaN equals NaN and is the greatest number in both. Left to Spark:
+fields of structs, columns that Spark truncates (more than six digits after the second), and the extra columns of a
 changelog.
 """
 
@@ -34,16 +34,14 @@ _PIECES: dict[type[Any], str] = {
 
 
 def predicate_of(wanted: Any, schema: Schema) -> Predicate | None:
-    """The same filter for the server; None when Spark has to do it."""
+    """The same filter for the server; None if Spark has to apply it."""
     found = _predicate(wanted, schema)
     if found is None:
         return None
     try:
         filter_of(found, schema)
     except StromError:
-        return (
-            None  # Spark compares more kinds of values than the server: it says what is wrong, if anything is
-        )
+        return None  # Spark compares more kinds of values than the server, and reports what is wrong, if anything is
     return found
 
 
@@ -73,7 +71,7 @@ def _predicate(wanted: Any, schema: Schema) -> Predicate | None:
 
 def _negated(wanted: Any, schema: Schema) -> Predicate | None:
     if isinstance(wanted, spark.In) and None in wanted.value:
-        return None  # NOT IN with a NULL is never true: left to Spark, which knows
+        return None  # NOT IN with a NULL is never true; Spark handles that
     found = _predicate(wanted, schema)
     if found is None:
         return None

@@ -1,9 +1,9 @@
-"""What ``.option(…)`` may say, read once and checked: a wrong word is an error that names the right one.
+"""The options of ``.option(…)``, parsed and checked: an unknown one is an error that suggests the right one.
 
     bootstrap.servers   host:port, or several with commas            user, password   where the server asks for them
     table               "db.t", or "db.t$changelog" (or load("db.t")); also "db.t$lake", "…$snapshots", "…$offsets"
     columns             "a, b": only these leave the server          where            "price > 10 and id < 7"
-    limit               at most so many rows
+    limit               at most this many rows
     at                  the table as it was: a timestamp, the id of a lake snapshot, or offsets {"0": 100}
                         / {"2026-11-15": {"0": 100}}
     start, end          where a log or changelog begins and ends; a stream has only a start (also "full")
@@ -14,7 +14,7 @@
     splitBytes          about how much one task reads (128 MB)       splitRows
     maxRowsPerTrigger, maxBytesPerTrigger, failOnDataLoss, deletes   streams
 
-Names are case-insensitive, as all options of Spark. Others, for writing, are read by the writers.
+Names are case-insensitive, as all options of Spark. Options for writing are read by the writers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHANGELOG_SUFFIX = "$changelog"
 SPLIT_BYTES = 128 * 1024 * 1024
 RETRY_S = 60
 TIMES_FROM_MS = 100_000_000_000
-"""Of 1973. A smaller number is a version of another system, and not meant as a time."""
+"""In 1973. A smaller number is more likely a version than a time."""
 
 READING = (
     "at",
@@ -70,7 +70,7 @@ WRITING = (
     "txnAppId",
     "txnVersion",
 )
-"""Known to the writers; named here so that a misspelt option can be told from theirs."""
+"""Options of the writers, listed here so that only misspelt ones are refused."""
 SPARK = ("checkpointLocation", "outputMode", "queryName", "truncate")
 """Spark's own, which it passes on."""
 
@@ -81,17 +81,17 @@ LakeReader = Literal["spark", "strom"]
 
 @dataclass(frozen=True)
 class ConnectOptions:
-    """Where the servers are, and who asks. Two of the same are one connection."""
+    """Addresses and login. Equal ones share a connection."""
 
     address: str
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     retry_s: int = RETRY_S
-    """How long a call that may succeed later is repeated."""
+    """How long a call that may still succeed is retried."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ConnectOptions:
-        """What was said; InvalidRequest says what is missing."""
+        """From the options; InvalidRequest says what is missing."""
         address = text_of(options, "bootstrap.servers")
         if address is None:
             raise InvalidRequest(
@@ -104,7 +104,7 @@ class ConnectOptions:
 
 
 def table_name(options: Mapping[str, str]) -> str:
-    """The table that was said, without ``$changelog``."""
+    """The name of the table, without ``$changelog``."""
     name = text_of(options, "table") or text_of(options, "path")
     if name is None:
         raise InvalidRequest('say which table: .option("table", "db.t") or .load("db.t")')
@@ -122,7 +122,7 @@ class SourceOptions:
     where: str | None = None
     limit: int | None = None
     query_limit: int | None = None
-    """The SQL catalog's: so many rows of those that pass the filters are enough."""
+    """Set by the SQL catalog: this many rows that pass the filters are enough."""
     at: PlaceLike = None
     start: PlaceLike = None
     end: PlaceLike = None
@@ -135,19 +135,19 @@ class SourceOptions:
     deletes: Deletes = "fail"
     push_filters: bool = False
     parallelism: int = TASKS_WANTED
-    """How many tasks can run at once, where somebody knows."""
+    """How many tasks can run at once, if known."""
     lake_reader: LakeReader = "spark"
     planned: str | None = None
-    """What is read was decided by whoever made the DataFrame (``part_json.py``)."""
+    """The parts to read, if they were decided when the DataFrame was made (``part_json.py``)."""
 
     @property
     def system_table(self) -> bool:
-        """Whether what stands beside a table is meant: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
+        """Whether this is a system table: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
         return "$" in self.table
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """What was said; InvalidRequest names the option that cannot be understood."""
+        """From the options; InvalidRequest names the one that cannot be parsed."""
         refuse_unknown(options)
         server = ConnectOptions.of(options)
         said = text_of(options, "table") or text_of(options, "path") or ""
@@ -184,7 +184,7 @@ class SourceOptions:
 
 
 def refuse_unknown(options: Mapping[str, str]) -> None:
-    """InvalidRequest for an option that nobody reads, with the one that may have been meant."""
+    """InvalidRequest for an unknown option, with the nearest known one."""
     known = (*SERVER, *READING, *WRITING, *SPARK)
     spelt = {name.lower() for name in known}
     for name in options:
@@ -194,7 +194,7 @@ def refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 def place_text(value: PlaceLike) -> str:
-    """A place as an option spells it; what ``_place`` reads."""
+    """A place as an option spells it; ``_place`` reads it back."""
     if isinstance(value, dt.datetime):
         return value.astimezone().isoformat()
     if isinstance(value, Mapping):
@@ -215,7 +215,7 @@ def nested(offsets: Mapping[Any, int]) -> dict[str, Any]:
 
 
 def flat(offsets: Mapping[str, Any]) -> dict[Key, int]:
-    """The other way round."""
+    """The inverse of ``nested``."""
     found: dict[Key, int] = {}
     for name, value in offsets.items():
         if isinstance(value, Mapping):
@@ -267,7 +267,7 @@ def _place(options: Mapping[str, str], name: str) -> PlaceLike:
 
 
 def text_of(options: Mapping[str, str], name: str) -> str | None:
-    """What was said; None for nothing."""
+    """The text of an option; None if it is not set."""
     value = options.get(name)
     if value is None or not str(value).strip():
         return None
@@ -275,7 +275,7 @@ def text_of(options: Mapping[str, str], name: str) -> str | None:
 
 
 def names_of(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
-    """A list of names; None for nothing."""
+    """A list of names; None if it is not set."""
     text = text_of(options, name)
     if text is None:
         return None

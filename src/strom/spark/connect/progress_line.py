@@ -1,4 +1,4 @@
-"""How far something is that takes its time: one line on a terminal, which goes away; elsewhere now and then the log."""
+"""Progress of long work: one line on a terminal, erased at the end; elsewhere a log entry now and then."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TextIO
 log = logging.getLogger("strom.spark")
 
 LINE_S, LOG_S = 0.2, 5.0
-"""How often a line is written anew, and how often the log hears of it."""
+"""Seconds between two updates of the line, and between two log entries."""
 
 
 class ProgressLine:
-    """Say it as often as you like. Use as a context."""
+    """Call ``say`` as often as you like; it limits itself. Use as a context manager."""
 
     def __init__(self, *, enabled: bool = True, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -26,7 +26,7 @@ class ProgressLine:
         self._width = 0
 
     def say(self, text: str) -> None:
-        """How far it is."""
+        """Show the progress."""
         now = time.monotonic()
         if not self._enabled or now < self._next:
             return

@@ -1,9 +1,8 @@
-"""What goes wrong, as one sentence that says what to change.
+"""Strom's errors in Spark: one sentence that says what to change, without a traceback.
 
-Spark shows whatever a Python worker raised with the whole traceback, inside its own. An error of ours was raised
-on purpose and its sentence is for people: so it travels alone, as a ``Problem``. A worker ends after an error in
-any case, which is why it may be told to leave the traceback out. Anything that is not a StromError is a mistake of
-the code and keeps its traceback.
+Spark shows what a Python worker raised with the whole traceback, inside its own. A StromError is raised on purpose and
+its sentence is for people, so it travels alone, as a ``Problem``. The worker ends after an error anyway, so it can
+turn its traceback off. Any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from strom.spark.connect.options import ConnectOptions
 Result = TypeVar("Result")
 
 HIDE = "SPARK_HIDE_TRACEBACK"
-"""Read by PySpark when it tells the JVM what a worker raised."""
+"""PySpark reads it when it reports a worker's exception to the JVM."""
 
 
 SPARK_NAMES = {
@@ -48,7 +47,7 @@ SPARK_NAMES = {
     "TIMESTAMP": "timestamp_ntz",
     "TIMESTAMP_LTZ": "timestamp",
 }
-"""What a type of Strom is called in Spark."""
+"""Spark's name for each type of Strom."""
 
 
 class Problem(PySparkException):
@@ -75,7 +74,7 @@ def translate_errors(work: Callable[[], Result], *, server: ConnectOptions | Non
 def translate_errors_each(
     work: Callable[[], Iterable[Result]], *, server: ConnectOptions | None = None
 ) -> Iterator[Result]:
-    """The same for something that gives its results one by one."""
+    """The same for an iterable."""
     try:
         yield from work()
         return
@@ -85,12 +84,12 @@ def translate_errors_each(
 
 
 def translated_error(error: StromError, server: ConnectOptions | None = None) -> Problem:
-    """The Problem of an error, to be raised."""
+    """An error as the Problem to raise."""
     return _alone(problem_of(error, server))
 
 
 def problem_of(error: StromError, server: ConnectOptions | None = None) -> Problem:
-    """The sentence of an error, with what can be done about it in Spark. No secret is in it."""
+    """The sentence of an error, with what to do about it in Spark. It holds no secret."""
     text = error.message
     if server is not None and isinstance(error, Disconnected | RequestTimeout | Closed):
         text = f"the server at {server.address} cannot be reached: {text}"
@@ -107,7 +106,7 @@ def problem_of(error: StromError, server: ConnectOptions | None = None) -> Probl
 
 
 def _mismatch(text: str, facts: Mapping[str, object]) -> str:
-    """A column of another type: what to do about it, as it is said in Spark."""
+    """A column of the wrong type: the cast that fixes it in Spark."""
     column = str(facts["column"])
     kind = str(facts["expected"]).removesuffix(" NOT NULL")
     name = kind.partition("(")[0]

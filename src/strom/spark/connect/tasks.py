@@ -19,15 +19,15 @@ from strom.lake.read.union_plan import LakeLimits, UnionPlan, bucket_of
 from strom.model.bucket import BucketId
 
 TASK_BYTES_MIN = 4 * 1024 * 1024
-"""Less is not worth a task of its own."""
+"""Less is not worth a task."""
 TASKS_WANTED = 8
-"""A small table is still cut into so many tasks, if that leaves them large enough."""
+"""A small table is still split into this many tasks, if that leaves them large enough."""
 NEARLY = 1.01
-"""Sizes are guesses: buckets that are about equal are packed as if they were."""
+"""Sizes are estimates: buckets of about the same size are packed as if they were equal."""
 FILES_LIGHTER = 2
-"""How much sooner Spark's own reader is done with the bytes of a file than a worker with as many of a server."""
+"""How many times faster Spark's own reader takes the bytes of a file than a worker those of a server."""
 ROW_BYTES = 64
-"""A guess, where nobody asked how large rows are."""
+"""An estimate, used when the size of rows was not asked for."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LakePart:
     partition: str | None
     file: LakeFile
     dead: bytes = b""
-    """Offsets of it that died since its snapshot: int64, sorted."""
+    """Offsets that died since the snapshot: int64, sorted."""
     limits: LakeLimits | None = None
 
 
@@ -59,7 +59,7 @@ def parts_of(plan: ScanPlan | KeyScanPlan | UnionPlan) -> tuple[Part, ...]:
 def _lake_part(plan: UnionPlan, file: LakeFile) -> LakePart:
     bucket = bucket_of(plan.table_id, file)
     limits = plan.limits
-    if limits is not None:  # those of this bucket only: a part is sent to its task
+    if limits is not None:  # only those of this bucket: a part travels to its task
         low = {bucket: limits.low[bucket]} if bucket in limits.low else {}
         high = {bucket: limits.high[bucket]} if bucket in limits.high else {}
         limits = replace(limits, low=low, high=high)
@@ -82,11 +82,11 @@ class ReadTask(InputPartition):
         self.schema_id = schema_id
         self.parts = parts
         self.rows = rows
-        """Rows that planning found already, as an Arrow stream."""
+        """Rows that planning already found, as an Arrow stream."""
 
     @property
     def plans(self) -> list[ScanPlan | KeyScanPlan | UnionPlan]:
-        """What the client reads: files, instants and ranges of a log apart."""
+        """The client's plans: files, instants and ranges of a log apart."""
         instants = tuple(one for one in self.parts if isinstance(one, Instant))
         ranges = tuple(one for one in self.parts if isinstance(one, BucketRange))
         found: list[ScanPlan | KeyScanPlan | UnionPlan] = [
@@ -109,11 +109,11 @@ class ReadTask(InputPartition):
 
 @dataclass(frozen=True)
 class Sizes:
-    """About how many bytes an offset of each bucket stands for."""
+    """Roughly how many bytes one offset of each bucket takes."""
 
     bytes_per_offset: Mapping[BucketId, float]
     share: float = 1.0
-    """Of a row's columns that are read; the figures above are of these already."""
+    """The fraction of a row that the read columns take; already applied to the figures above."""
 
     def of(self, part: Part) -> float:
         """Bytes of a part."""
@@ -131,9 +131,9 @@ def cut_and_packed(
     tasks_wanted: int = TASKS_WANTED,
     beside: int = 0,
 ) -> list[tuple[Part, ...]]:
-    """The parts of each task. Every task costs Spark some 50 ms: no more of them than can run at once, unless large.
+    """The parts of each task. A task costs Spark about 50 ms, so there are no more than can run at once, unless large.
 
-    ``beside``: bytes that other tasks of the same query read; where these keep the cores busy, ours need not be many.
+    ``beside``: bytes that other tasks of the same query read; if they keep the cores busy, fewer of ours are enough.
     """
     whole = list(parts)
     own = sum(sizes.of(part) for part in whole)
@@ -146,7 +146,7 @@ def cut_and_packed(
 
 
 def _cut(part: Part, sizes: Sizes, target: float, split_rows: int | None) -> Iterator[Part]:
-    if isinstance(part, LakePart):  # a file is no larger than a task was when it was written
+    if isinstance(part, LakePart):  # a file is no larger than the task that wrote it
         yield part
         return
     span = width(part)
@@ -167,7 +167,7 @@ def _packed(
     held: list[Part] = []
     size, rows = 0.0, 0
     for piece in pieces:
-        # Full where it would come further beyond the target than it is below now.
+        # Full if the next part would overshoot the target by more than it is missing now.
         full = size + sizes.of(piece) / 2 > NEARLY * target
         many = split_rows is not None and rows + width(piece) > split_rows
         if held and (full or many):

@@ -1,7 +1,7 @@
 """Strom's types as Spark's and back, and batches in exactly the Arrow form that Spark expects.
 
-Spark checks the first batch of a task against the schema it knows, to the letter, and reads what follows by its
-layout. So a reader's batches go through a ``Fit`` that is worked out once: columns that are right pass as they are.
+Spark checks the first batch of a task against the schema it knows, to the letter, and reads the rest by its
+layout. So a reader's batches go through a ``Fit`` that is computed once; columns that already fit pass unchanged.
 
 Strom            Spark                       going to Spark
 CHAR(n)          STRING                      the length is a note in Strom
@@ -28,7 +28,7 @@ DIGITS_MAX = 6
 """After the second: Spark keeps microseconds."""
 
 _TIME = getattr(spark, "TimeType", None)
-"""Spark has a time of day from 4.1 on."""
+"""Exists since Spark 4.1."""
 
 _TO_SPARK: dict[type[strom.DataType], spark.DataType] = {
     strom.Boolean: spark.BooleanType(),
@@ -107,7 +107,7 @@ def _field(name: str, kind: strom.DataType, comment: str | None) -> spark.Struct
 
 
 def exact_in_spark(kind: strom.DataType) -> bool:
-    """Whether Spark sees the values themselves: only then may its filters be asked of the server."""
+    """Whether Spark sees the exact values: only then may its filters go to the server."""
     if isinstance(kind, strom.Time | strom.Timestamp | strom.TimestampLtz):
         return kind.precision <= DIGITS_MAX
     return not kind.nested
@@ -235,7 +235,7 @@ class Fit:
 
 
 def _change(have: pa.DataType, want: pa.DataType) -> Change | None:
-    """How an array becomes one of another type; None when it is one."""
+    """How to convert an array to another type; None if it already has it."""
     if pa.types.is_nested(have) or pa.types.is_nested(want):
         return _nested_change(have, want)
     if pa.types.is_timestamp(have) and have.unit == "ns" and pa.types.is_timestamp(want):
@@ -246,7 +246,7 @@ def _change(have: pa.DataType, want: pa.DataType) -> Change | None:
 
 
 def _floored(array: pa.Array, zone: str | None) -> pa.Array:
-    """Whole microseconds, rounded down. By numbers: pyarrow's own rounding overflows at the earliest moment."""
+    """Whole microseconds, rounded down. As integers: pyarrow's own rounding overflows at the earliest instant."""
     ticks = array.view(pa.int64())
     whole = pc.divide(ticks, 1000)
     behind = pc.less(pc.subtract(ticks, pc.multiply(whole, 1000)), 0)

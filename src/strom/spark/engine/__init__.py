@@ -1,1 +1,1 @@
-"""Spark itself: a session that suits Strom, a Java to run it, the catalog's jar."""
+"""Spark itself: a session configured for Strom, a Java to run it, the catalog's jar."""

@@ -1,8 +1,8 @@
-"""PySpark's daemon, which starts its workers, without a traceback for each query that had rows enough.
+"""PySpark's daemon, which starts workers, without a traceback for each query that ended early.
 
 When a query ends early (``show()``, ``LIMIT``), Spark closes the pipe of a worker that still writes. The worker then
-ends, as it should; PySpark 4.3 prints a traceback about it, on Unix sockets with every ``show()``. Everything else is
-as PySpark made it, and every other error is printed.
+ends, as it should, but PySpark 4.3 prints a traceback, on Unix sockets for every ``show()``. Nothing else is changed,
+and every other error is printed.
 
 Nothing but PySpark is imported here: workers are forked from this process, and threads do not survive that.
 """
@@ -17,13 +17,13 @@ from pyspark import daemon
 
 
 def print_exc() -> None:
-    """As ``traceback.print_exc``, unless a pipe was closed at the other end."""
+    """``traceback.print_exc``, except for a broken pipe."""
     if not isinstance(sys.exc_info()[1], BrokenPipeError):
         traceback.print_exc()
 
 
 def quiet() -> None:
-    """Let PySpark's daemon print its errors by ``print_exc``."""
+    """Make PySpark's daemon use ``print_exc``."""
     replaced = SimpleNamespace(print_exc=print_exc, format_exc=traceback.format_exc)
     setattr(daemon, "traceback", replaced)  # noqa: B010 - a name that PySpark does not offer
 

@@ -1,7 +1,7 @@
-"""The catalog's jar: where it is, and how it is made from the Java beside it.
+"""The catalog's jar: its path, and how it is built from the Java sources in ``java/``.
 
-The jar is part of the package, so nobody needs a compiler. It is the same bytes whenever it is made by the same javac:
-entries in order, one fixed time, nothing about the machine. ``python -m strom.spark.engine.jar`` makes it anew.
+The jar is part of the package, so users need no compiler. The same javac builds the same bytes: entries in order, one
+fixed time, nothing about the machine. ``python -m strom.spark.engine.jar`` rebuilds it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from strom.errors import InvalidSetting
 
 CATALOG = "strom.spark.StromCatalog"
-"""What stands in ``spark.sql.catalog.<name>``."""
+"""The value of ``spark.sql.catalog.<name>``."""
 
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -26,7 +26,7 @@ _SOURCES = _HERE / "java"
 _JAR = _HERE / "strom-spark.jar"
 _MANIFEST = "META-INF/MANIFEST.MF"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The first moment that a zip file can tell."""
+"""The earliest time in a zip file."""
 
 
 def path() -> Path:
@@ -39,7 +39,7 @@ def path() -> Path:
 
 
 def compiled(classpath: Path, folder: Path) -> dict[str, bytes]:
-    """Compile the sources into a folder: every file of the jar by its name there."""
+    """Compile the sources into a folder; the files of the jar by name."""
     javac = shutil.which("javac")
     if javac is None:
         raise InvalidSetting(
@@ -56,7 +56,7 @@ def compiled(classpath: Path, folder: Path) -> dict[str, bytes]:
 
 
 def _version(javac: str) -> str:
-    """``javac 17``: another one may write other classes."""
+    """``javac 17``: another version may write other classes."""
     done = subprocess.run([javac, "-version"], capture_output=True, text=True, check=True, timeout=60)
     return (done.stdout or done.stderr).strip().partition(".")[0]
 
@@ -85,7 +85,7 @@ def spark_jars() -> Path:
 
 
 def main() -> None:
-    """Make the jar anew."""
+    """Rebuild the jar."""
     with tempfile.TemporaryDirectory() as folder:
         write(compiled(spark_jars(), Path(folder)), _JAR)
     print(f"{_JAR}: {_JAR.stat().st_size} bytes", file=sys.stderr)

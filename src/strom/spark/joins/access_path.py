@@ -1,4 +1,4 @@
-"""Which index answers for some columns of a table; where there is none, the command that makes one."""
+"""Access paths: how rows of a table are found by some of its columns, or the command that creates an index."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from strom.client.plan.key_facts import READY
 from strom.errors import IndexNotFound, InvalidRequest, NotPrimaryKeyTable
 from strom.model.key_properties import indexes_of
 from strom.model.names import nearest
+from strom.model.schema import Column
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class AccessPath:
 
     @property
     def single(self) -> bool:
-        """Whether a key has one row at most."""
+        """Whether a key has at most one row."""
         return self.kind == "key"
 
     def matching(self, database: Database, info: TableInfo, columns: Sequence[str] | None) -> Matching:
@@ -41,17 +42,14 @@ class AccessPath:
 
 
 def access_path_of(info: TableInfo, columns: Sequence[str]) -> AccessPath:
-    """The index for these columns; IndexNotFound says how to make one."""
+    """The access path for these columns; IndexNotFound says how to create an index."""
     if not info.description.has_primary_key:
         raise NotPrimaryKeyTable(
             f"{info.path} is a log: rows cannot be looked up in it. Keep them in a table with a primary key "
             f"(strom.spark.merge writes a log's rows into one)"
         )
     for name in columns:
-        if info.schema.find(name) is None:
-            raise InvalidRequest(
-                f"{info.path} has no column {name!r}{nearest(name, info.schema.names)}", column=name
-            )
+        column_of(info, name)
     found = _found(info, set(columns))
     if found is None:
         listed = ",".join(columns)
@@ -59,6 +57,16 @@ def access_path_of(info: TableInfo, columns: Sequence[str]) -> AccessPath:
             f"{info.path} has no index for {', '.join(columns)}; make one:  "
             f"strom index create {info.path} by_{'_'.join(columns)} {listed}",
             columns=list(columns),
+        )
+    return found
+
+
+def column_of(info: TableInfo, name: str) -> Column:
+    """A column of a table; InvalidRequest names the nearest one when there is none."""
+    found = info.schema.find(name)
+    if found is None:
+        raise InvalidRequest(
+            f"{info.path} has no column {name!r}{nearest(name, info.schema.names)}", column=name
         )
     return found
 

@@ -1,8 +1,8 @@
-"""What is joined, as people say it, checked against the tables: a wrong word is told before anything runs.
+"""What the user wants to join, checked against the tables before anything runs.
 
 ``Side`` is a table with a filter and a choice of columns. ``on`` names the columns that must be equal. ``select``
-names the columns of the result; without it they are all columns of both sides, those of the join key once. A column
-of the join key that both sides call the same has the value of whichever side there is.
+names the columns of the result; without it, all columns of both sides, those of the join key once. A column of the
+join key with the same name on both sides has the value of whichever side has a row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from strom.client.cluster.metadata import TableInfo
 from strom.errors import InvalidRequest
 from strom.model import data_type as types
 from strom.model.names import nearest
-from strom.model.schema import Column, Schema
+from strom.spark.joins.access_path import column_of
 from strom.spark.joins.key_bytes import MICROSECONDS, common_type
 
 How = Literal["inner", "left", "right", "full"]
@@ -28,14 +28,14 @@ JK, LK, RK = "__jk", "__lk", "__rk"
 OWN = (JK, LK, RK)
 """The key of a result: join key, left row, right row."""
 HIDDEN = "__"
-"""Columns that begin so are not taken along unless they are named."""
+"""Columns with this prefix are left out unless they are named."""
 
 _ITEM = re.compile(r"\s*(?:(left|right)\.)?(\w+)(?:\s+as\s+(\w+))?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a join: a table, which of its rows count, and which of its columns are taken along.
+    """One side of a join: a table, a filter on its rows, and a choice of its columns.
 
     >>> Side("shop.orders", where="status = 'open'", columns=["id", "customer", "price"])
     """
@@ -47,7 +47,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Output:
-    """One column of the result: from the left, the right, or (a column of the join key) from whichever is there."""
+    """One column of the result: from the left, the right, or (for the join key) from whichever side has a row."""
 
     name: str
     left: str | None
@@ -60,7 +60,7 @@ class Output:
 
 
 def how_of(how: str) -> How:
-    """The kind of join; other words for it are understood."""
+    """The kind of join; Spark's other names for it are accepted too."""
     words = {"outer": "full", "fullouter": "full", "leftouter": "left", "rightouter": "right"}
     plain = how.lower().replace("_", "")
     found = words.get(plain, plain)
@@ -89,7 +89,7 @@ def key_types(left: TableInfo, right: TableInfo, on: Sequence[tuple[str, str]]) 
     """The type in which each column of the join key is compared."""
     found = []
     for one, other in on:
-        kinds = [_column(left.schema, one, left).type, _column(right.schema, other, right).type]
+        kinds = [column_of(left, one).type, column_of(right, other).type]
         try:
             found.append(common_type(*kinds))
         except InvalidRequest as error:
@@ -98,7 +98,7 @@ def key_types(left: TableInfo, right: TableInfo, on: Sequence[tuple[str, str]]) 
 
 
 def row_key_types(info: TableInfo) -> tuple[types.DataType, ...]:
-    """The type in which each column of a table's primary key becomes bytes."""
+    """The type in which each column of a table's primary key is encoded."""
     found = []
     for name in info.schema.primary_key:
         kind = info.schema.column(name).type
@@ -194,7 +194,7 @@ class _Chooser:
 
     def _of(self, side: str, column: str, name: str) -> Output:
         info = self._infos[side]
-        kind = _column(info.schema, column, info).type.as_nullable(True)
+        kind = column_of(info, column).type.as_nullable(True)
         return Output(name, column if side == "left" else None, column if side == "right" else None, kind)
 
 
@@ -202,15 +202,8 @@ def _taken(info: TableInfo, side: Side) -> list[str]:
     if side.columns is None:
         return list(info.schema.names)
     for name in side.columns:
-        _column(info.schema, name, info)
+        column_of(info, name)
     return list(side.columns)
-
-
-def _column(schema: Schema, name: str, info: TableInfo) -> Column:
-    found = schema.find(name)
-    if found is None:
-        raise InvalidRequest(f"{info.path} has no column {name!r}{nearest(name, schema.names)}", column=name)
-    return found
 
 
 def _check_digits(output: Output) -> None:

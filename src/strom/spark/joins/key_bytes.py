@@ -1,11 +1,11 @@
-"""Keys as bytes: of the two sides of a join, of their rows, whole columns at a time.
+"""Join keys and primary keys as bytes, whole columns at a time.
 
-A key is the bytes of its columns one after the other; a column of numbers has a fixed width, text and bytes have
-their length in front. So different keys have different bytes, and no key is empty: an empty one stands for "no row".
-Columns of different types that may be compared (INT and BIGINT) are brought to one type first (``common_type``).
+A key is the concatenation of its columns: numbers have a fixed width, text and bytes are preceded by their length. So
+different keys have different bytes, and no key is empty; an empty one stands for "no row". Columns of different types
+that can be compared (INT and BIGINT) are converted to one type first (``common_type``).
 
     join key           0, then its columns
-    NULL join key      1 (left) or 2 (right), then the key of the row: it has no partner, and a group of its own
+    NULL join key      1 (left) or 2 (right), then the primary key of the row: it has no partner and forms a group alone
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ MICROSECONDS = 6
 """Spark's timestamps have no more digits."""
 
 _WHOLE = {types.TinyInt: 3, types.SmallInt: 5, types.Int: 10, types.BigInt: 19}
-"""Integer types, and how many digits they may have."""
+"""Integer types and their number of digits."""
 
 Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -86,7 +87,7 @@ def _name(kind: types.DataType) -> str:
 
 
 def arrow_of(kind: types.DataType) -> pa.DataType:
-    """How Spark hands a column of this type over."""
+    """The Arrow type in which Spark passes a column of this type."""
     from pyspark.sql.types import StructField, StructType
 
     return arrow_schema(StructType([StructField("x", spark_type(kind))])).field(0).type
@@ -96,7 +97,7 @@ def arrow_of(kind: types.DataType) -> pa.DataType:
 
 
 def encoded(columns: Sequence[pa.Array], first: int | None = None) -> pa.BinaryArray:
-    """The keys of all rows. ``first``: a byte in front of every one. Columns have no NULLs, or nobody looks there."""
+    """The keys of all rows, with the byte ``first`` in front. Keys of rows with a NULL are undefined."""
     rows = len(columns[0])
     parts: list[pa.Array] = []
     fixed: list[Bytes] = [] if first is None else [np.full((rows, 1), first, np.uint8)]
@@ -115,7 +116,7 @@ def encoded(columns: Sequence[pa.Array], first: int | None = None) -> pa.BinaryA
 
 
 def decoded(keys: pa.BinaryArray, kinds: Sequence[pa.DataType], skip: int = 0) -> list[pa.Array]:
-    """The columns of keys again, ``skip`` bytes from their beginning on; InvalidRequest when they are no such keys."""
+    """The inverse of ``encoded``, after ``skip`` bytes; InvalidRequest for bytes that are not such keys."""
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
     content = keys.buffers()[2]
     data = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
@@ -188,7 +189,7 @@ def _binary(rows: Bytes) -> pa.BinaryArray:
 
 
 def fitting(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None]:
-    """Values in a side's own type, and which of them it can hold (None: all). The others have no row on that side."""
+    """Values in a side's own type, and which of them fit (None: all). Values that do not fit have no row there."""
     if column.type.equals(kind):
         return column, None
     if pa.types.is_decimal(column.type):
@@ -202,6 +203,29 @@ def fitting(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None]
     return own, pc.equal(back, column).to_numpy(zero_copy_only=False)
 
 
+def fitting_keys(
+    values: Sequence[pa.Array], kinds: Sequence[pa.DataType], places: Positions
+) -> tuple[list[pa.Array], Positions]:
+    """Keys in a side's own types, without those that it cannot hold, and the places of the ones that are left."""
+    fitted = [fitting(value, kind) for value, kind in zip(values, kinds, strict=True)]
+    columns = [column for column, _ in fitted]
+    masks = [mask for _, mask in fitted if mask is not None]
+    if masks and not (kept := np.logical_and.reduce(masks)).all():
+        chosen = pa.array(np.flatnonzero(kept))
+        columns, places = [column.take(chosen) for column in columns], places[kept]
+    return columns, places
+
+
+def any_null(columns: Sequence[pa.Array]) -> pa.BooleanArray | None:
+    """Which rows have a NULL in one of the columns; None when no row has."""
+    found = None
+    for column in columns:
+        if column.null_count:
+            null = pc.is_null(column)
+            found = null if found is None else pc.or_(found, null)
+    return found
+
+
 def _fitting_width(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
     kept = pc.equal(pc.binary_length(column), kind.byte_width)
     blank = pc.if_else(kept, column, pa.scalar(bytes(kind.byte_width), column.type))
@@ -212,7 +236,7 @@ def _fitting_decimal(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mas
     whole_numbers = not pa.types.is_decimal(kind)
     decimal = pa.decimal128(_DIGITS[kind.bit_width], 0) if whole_numbers else kind
     whole, scale = decimal.precision - decimal.scale, decimal.scale
-    # Towards zero: rounded up, 999.99 has more digits than its column, and Arrow refuses it.
+    # Towards zero: rounded up, 999.99 would have more digits than its column, and Arrow would refuse it.
     kept = pc.equal(pc.round(column, ndigits=scale, round_mode="towards_zero"), column)
     if whole < column.type.precision - column.type.scale:
         kept = pc.and_(kept, pc.less(pc.abs(column), pa.scalar(Decimal(10) ** whole, column.type)))

@@ -1,7 +1,7 @@
-"""The arithmetic of a join, for many join keys at once: which rows belong together, and what changed. Pure.
+"""The arithmetic of a join for many join keys at once: which rows pair up, and how two results differ. Pure.
 
-Rows are known by their positions, join keys by theirs (``group``). ``pairs`` gives the join of every group,
-``difference`` what has to be written and deleted so that a table which holds the old rows holds the new ones.
+Rows and join keys (``group``) are positions. ``pairs`` is the join of every group; ``difference`` is what to write and
+delete so that a table with the old rows holds the new ones.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strom.spark.joins.definition import How
+from strom.spark.joins.key_bytes import Positions
 
-Positions = npt.NDArray[np.int64]
 NONE = -1
 
 
 class Pairs(NamedTuple):
-    """Rows of the result: the position of the left row and of the right one, ``NONE`` where there is none."""
+    """Rows of the result: positions of the left and the right row, ``NONE`` for a missing one."""
 
     group: Positions
     left: Positions
@@ -29,7 +29,7 @@ class Pairs(NamedTuple):
 
 
 def pairs(left: Positions, right: Positions, groups: int, how: How) -> Pairs:
-    """The join of every group; ``left`` and ``right`` say which group each row is of."""
+    """The join of every group; ``left`` and ``right`` hold the group of each row."""
     in_left, in_right = np.bincount(left, minlength=groups), np.bincount(right, minlength=groups)
     by_left, by_right = _ordered(left), _ordered(right)
     begins = np.cumsum(in_right) - in_right
@@ -53,7 +53,7 @@ def pairs(left: Positions, right: Positions, groups: int, how: How) -> Pairs:
 
 
 def portions(sizes: Positions, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of groups of ``most`` rows together at most; a group that has more by itself is a range of its own."""
+    """Ranges of groups with at most ``most`` rows in total; a larger group is a range alone."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -61,6 +61,18 @@ def portions(sizes: Positions, most: int) -> Iterator[tuple[int, int]]:
         end = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
         yield start, end
         start = end
+
+
+def first_places(codes: Positions) -> Positions:
+    """Where each code of a dictionary-encoded column occurs first."""
+    # Codes are assigned in the order of appearance: a new one is larger than all before.
+    return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1) > 0)
+
+
+def take_places(rows: Positions) -> pa.Int64Array:
+    """Positions for Arrow's ``take``: ``NONE`` becomes NULL."""
+    none = rows == NONE
+    return pa.array(rows, mask=none) if none.any() else pa.array(rows)
 
 
 def _ordered(groups: Positions) -> Positions:
@@ -71,7 +83,7 @@ def _ordered(groups: Positions) -> Positions:
 
 
 class PairRows(NamedTuple):
-    """Rows of a result: their group, the keys of both rows (empty: none), and their columns."""
+    """Rows of a result: group, keys of both rows (empty for none), columns."""
 
     group: Positions
     left: pa.BinaryArray
@@ -80,14 +92,14 @@ class PairRows(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What makes the old rows the new ones: positions of new rows to write, of old rows to delete."""
+    """Positions of new rows to write and of old rows to delete."""
 
     write: Positions
     delete: Positions
 
 
 def difference(new: PairRows, old: PairRows) -> Difference:
-    """Rows that are the same on both sides are left alone."""
+    """What turns the old rows into the new ones; equal rows stay."""
     if not len(old.group):
         return Difference(np.arange(len(new.group)), np.empty(0, np.int64))
     if not len(new.group):
@@ -101,10 +113,10 @@ def difference(new: PairRows, old: PairRows) -> Difference:
 
 
 def _names(rows: PairRows) -> pa.BinaryArray:
-    """A name for every row, the same for the same group and keys."""
+    """An identity for every row: equal for the same group and keys."""
     place = np.empty((len(rows.group), 2), "<i8")
     place[:, 0] = rows.group
-    # The length tells where the left key ends: without it (k, none) and (none, k) would look alike.
+    # The length marks the end of the left key: without it (k, none) and (none, k) would be equal.
     place[:, 1] = pc.binary_length(rows.left).to_numpy(zero_copy_only=False)
     offsets = np.arange(len(place) + 1, dtype=np.int32) * np.int32(16)
     front = pa.Array.from_buffers(pa.binary(), len(place), [None, pa.py_buffer(offsets), pa.py_buffer(place)])
@@ -114,7 +126,7 @@ def _names(rows: PairRows) -> pa.BinaryArray:
 def _changed(
     new: PairRows, old: PairRows, known: npt.NDArray[np.bool_], places: Positions
 ) -> npt.NDArray[np.bool_]:
-    """Which of the new rows that were there before look different now."""
+    """Which of the new rows existed before with other values."""
     changed = np.zeros(len(new.group), bool)
     mine = np.flatnonzero(known)
     if not len(mine):
@@ -129,7 +141,7 @@ def _changed(
 
 def _different(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
     if pa.types.is_nested(one.type):
-        return np.ones(len(one), bool)  # Arrow does not compare them; writing a row again does no harm
+        return np.ones(len(one), bool)  # Arrow cannot compare them; writing a row again is harmless
     same = pc.fill_null(pc.equal(one, other), False)
     if one.null_count and other.null_count:
         same = pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(other)))

@@ -1,7 +1,7 @@
-"""``df.write.format("strom")``: append to a log, upsert to a primary-key table, overwrite; published at once, and once.
+"""``df.write.format("strom")``: append to a log, upsert to a primary-key table, overwrite; atomic, exactly once.
 
-The sink of an unnamed write is made up when Spark makes the writer: a repeated commit of it finds it decided.
-With ``txnAppId`` and ``txnVersion`` the write is published once, also when the whole job runs again.
+An unnamed write gets a random sink when Spark creates the writer, so a repeated commit finds it decided. With
+``txnAppId`` and ``txnVersion`` the write is published once even if the whole job runs again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strom.errors import InvalidRequest
 from strom.spark.connect import connections
 from strom.spark.connect.spark_errors import translate_errors
 from strom.spark.sink.publishing import free_all, publish_all
-from strom.spark.sink.task_writer import SinkShape, StagedTask, TaskWriter, order_for
+from strom.spark.sink.task_writer import DirectWriter, SinkShape, StagedTask, TaskWriter, order_for
 from strom.spark.sink.write_options import BATCH_LEASE_MS, WriteOptions
 
 
@@ -55,12 +55,12 @@ class StagedBatchWriter(DataSourceArrowWriter):
             self._sink, self._epoch = Sink(options.app_id, options.app_id), options.version
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task: stage, seal, tell."""
+        """One task: stage, seal, report."""
         return translate_errors(lambda: self._write(iterator), server=self._options.server)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> StagedTask:
         if self._published():
-            for _ in batches:  # Spark waits until its rows are taken
+            for _ in batches:  # Spark waits until all rows are consumed
                 pass
             return self._message(())
         lease_ms = self._options.lease_ms or BATCH_LEASE_MS
@@ -68,7 +68,7 @@ class StagedBatchWriter(DataSourceArrowWriter):
         return self._message(TaskWriter(self._options, self._shape).stage(batches, order))
 
     def _published(self) -> bool:
-        """Whether this version is published already: it saves work."""
+        """Whether this version is already published, which saves the work."""
         if self._sink.one_shot:
             return False
         last = published(connections.database(self._options.server), self._sink)
@@ -103,16 +103,5 @@ class StagedBatchWriter(DataSourceArrowWriter):
         )
 
 
-class DirectBatchWriter(DataSourceArrowWriter):
+class DirectBatchWriter(DirectWriter, DataSourceArrowWriter):
     """At least once: a task that is run again writes again."""
-
-    def __init__(self, options: WriteOptions, shape: SinkShape) -> None:
-        self._options = options
-        self._shape = shape
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task: write, and wait until it is acknowledged."""
-        translate_errors(
-            lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server
-        )
-        return WriterCommitMessage()

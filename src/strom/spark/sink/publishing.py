@@ -1,8 +1,8 @@
-"""The driver's part of writing: publish what the tasks staged, or free it when it surely will not be published.
+"""The driver's part of writing: publish what the tasks staged, or free it if it cannot have been published.
 
-Spark calls ``commit`` and, when that fails, ``abort`` in processes of their own, which share nothing but the driver's
-machine. A commit whose answer was lost may have been decided, and then its stages are needed. So a commit leaves a
-mark before it asks, and an abort that finds it frees nothing: those stages go when their lease is over.
+Spark calls ``commit`` and, if that fails, ``abort`` in separate processes that share only the driver's machine. A
+commit whose answer was lost may have been decided, and then its stages are needed. So a commit leaves a mark before it
+asks, and an abort that finds the mark frees nothing: those stages expire with their lease.
 """
 
 from __future__ import annotations

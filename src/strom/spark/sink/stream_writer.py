@@ -1,8 +1,8 @@
 """``df.writeStream.format("strom")``: every micro-batch published once, whatever is killed, restarted or repeated.
 
-The sink is named by the query: its id lies in the checkpoint and survives restarts. Tasks learn query and batch from
-Spark's local properties; the driver's ``commit`` sees only their messages, so each message names the sink. A batch that
-comes again is decided once: its new stages are freed.
+The sink is named after the query, whose id is in the checkpoint and survives restarts. Tasks learn query and batch from
+Spark's local properties; the driver's ``commit`` sees only their messages, so each message names the sink. A repeated
+batch is decided once: its new stages are freed.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from strom.errors import InvalidRequest
 from strom.spark.connect import connections
 from strom.spark.connect.spark_errors import translate_errors
 from strom.spark.sink.publishing import free_all, publish_all
-from strom.spark.sink.task_writer import SinkShape, StagedTask, TaskWriter, order_for
+from strom.spark.sink.task_writer import DirectWriter, SinkShape, StagedTask, TaskWriter, order_for
 from strom.spark.sink.write_options import STREAM_LEASE_MS, WriteOptions
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 DESCRIPTION = "spark.job.description"
 _NAMED = re.compile(r"(?P<name>.+?)(?:<br/>|\s)+id = ", re.DOTALL)
-"""Spark describes the job of a batch by the query's name, if it has one, its id and more, each in a line."""
+"""Spark describes a batch's job by the query's name, if any, its id and more, one per line."""
 NAME_MAX = 200
 
 _seen: set[str] = set()
-"""Sinks whose first batch this process has looked up: only the first after a restart may come again."""
+"""Sinks whose first batch this process has checked: only the first after a restart may be a repetition."""
 
 
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
-    """A writer for one query; Spark makes it anew for every batch."""
+    """A writer for one query; Spark creates one for every batch."""
 
     def made() -> DataSourceStreamArrowWriter:
         said = WriteOptions.of(options)
@@ -68,7 +68,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         self._overwrite = overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task: stage, seal, tell."""
+        """One task: stage, seal, report."""
         return translate_errors(lambda: self._write(iterator), server=self._options.server)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> StagedTask:
@@ -76,7 +76,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         sink = Sink(self._options.sink or f"spark-{query_id}", query_id)
         message = StagedTask(sink.name, query_id, epoch, self._shape.table_id, query_name=_name())
         if self._published(sink, epoch):
-            for _ in batches:  # Spark waits until its rows are taken
+            for _ in batches:  # Spark waits until all rows are consumed
                 pass
             return message
         order = order_for(sink.name, epoch, self._options.lease_ms or STREAM_LEASE_MS)
@@ -85,7 +85,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         return message
 
     def _published(self, sink: Sink, epoch: int) -> bool:
-        """Whether the batch is published already: it saves work, and is asked once in a process's life."""
+        """Whether the batch is already published, which saves the work; asked once per process."""
         if sink.name in _seen:
             return False
         _seen.add(sink.name)
@@ -110,7 +110,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The driver: the batch failed, and will come again."""
+        """The driver: the batch failed and will be repeated."""
         staged = [one for one in messages if isinstance(one, StagedTask)]
         if staged:
             sink = Sink(staged[0].sink, staged[0].query_id)
@@ -119,29 +119,18 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             )
 
 
-class DirectStreamWriter(DataSourceStreamArrowWriter):
-    """At least once: a batch that comes again is written again."""
-
-    def __init__(self, options: WriteOptions, shape: SinkShape) -> None:
-        self._options = options
-        self._shape = shape
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task: write, and wait until it is acknowledged."""
-        translate_errors(
-            lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server
-        )
-        return WriterCommitMessage()
+class DirectStreamWriter(DirectWriter, DataSourceStreamArrowWriter):
+    """At least once: a repeated batch is written again."""
 
 
 def _name() -> str | None:
-    """What somebody called the query."""
+    """The name of the query."""
     context = TaskContext.get()
     return named(None if context is None else context.getLocalProperty(DESCRIPTION))
 
 
 def named(description: str | None) -> str | None:
-    """The name in what Spark says of a job; None where the query has none.
+    """The query's name in Spark's description of a job; None if it has none.
 
     >>> named("nightly\\nid = 5b1f\\nrunId = 77\\nbatch = 3")
     'nightly'
@@ -151,7 +140,7 @@ def named(description: str | None) -> str | None:
 
 
 def _whose() -> tuple[str, int]:
-    """The query and the batch that this task works for."""
+    """The query and the batch of this task."""
     context = TaskContext.get()
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)
     batch_id = None if context is None else context.getLocalProperty(BATCH_ID)

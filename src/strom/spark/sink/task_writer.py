@@ -1,4 +1,4 @@
-"""One task's rows on their way into a table: Spark's batches in, staged or written, nothing done per row.
+"""One task of a write: Spark's batches in, staged or written, with no work per row.
 
 The driver works out once what a DataFrame's columns mean (``SinkShape``): which are written, and which one says what
 happens to a row. A task gets this with the pickled writer, and tells the driver what it staged (``StagedTask``).
@@ -27,10 +27,11 @@ from strom.errors import InvalidRequest, SchemaMismatch
 from strom.model.names import nearest
 from strom.runtime.units import counted
 from strom.spark.connect import connections
+from strom.spark.connect.spark_errors import translate_errors
 from strom.spark.sink.write_options import WriteOptions
 
 EXTRA = tuple(FACTS.names)
-"""Columns of a changelog that say something about a row and are not part of it."""
+"""Columns of a changelog that describe a row and are not part of it."""
 
 KIND_OF = {
     "+i": UPSERT,
@@ -51,28 +52,28 @@ KIND_OF = {
     "update_before": b"\0",
     "update_preimage": b"\0",
 }
-"""What a word in the change column does with its row; rows before an update are passed over."""
+"""What each word in the change column does to its row; rows before an update are skipped."""
 SKIP = 0
 
 
 @dataclass(frozen=True)
 class SinkShape:
-    """What the columns of a DataFrame are to a table."""
+    """How the columns of a DataFrame map to a table."""
 
     table_id: int
     schema_id: int
     keyed: bool
     key: tuple[str, ...]
     columns: tuple[str, ...]
-    """Of the DataFrame, that are written."""
+    """Columns of the DataFrame that are written."""
     partial: bool
-    """Whether the others stay as they are."""
+    """Whether the table's other columns stay unchanged."""
     change: str | None
     """The column that says what happens to a row."""
 
     @classmethod
     def of(cls, info: TableInfo, options: WriteOptions, given: list[str]) -> SinkShape:
-        """Checked against the table as it is: a wrong column is told before the first task starts."""
+        """Checked against the current table, so a wrong column raises before the first task starts."""
         schema, keyed = info.schema, info.description.has_primary_key
         change = options.change_column(given, schema.names)
         wanted = list(options.columns or ())
@@ -139,7 +140,7 @@ def _kinds(words: pa.Array, column: str) -> pa.Array:
 
 @dataclass
 class StagedTask(WriterCommitMessage):
-    """What one task staged; also without rows, since the driver learns the sink from it."""
+    """What one task staged. Sent even without rows, since the driver learns the sink from it."""
 
     sink: str
     query_id: str
@@ -200,7 +201,7 @@ class TaskWriter:
     def _take_runs(
         self, writer: Staging | Writer, rows: pa.RecordBatch, kinds: pa.Array, targets: list[str]
     ) -> None:
-        """Some columns of the rows: a delete among them is of the whole row, and not of these columns."""
+        """Write some columns of the rows. A delete among them still deletes the whole row."""
         numbers = kinds.to_numpy()
         cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
         for start, end in pairwise(cuts):
@@ -217,12 +218,27 @@ class TaskWriter:
         return list(self._shape.columns) if self._shape.partial else None
 
 
+class DirectWriter:
+    """A writer whose tasks write at once, with no commit."""
+
+    def __init__(self, options: WriteOptions, shape: SinkShape) -> None:
+        self._options = options
+        self._shape = shape
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task: write, and wait until it is acknowledged."""
+        translate_errors(
+            lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server
+        )
+        return WriterCommitMessage()
+
+
 def order_for(sink: str, epoch: int, lease_ms: int) -> StageOrder:
-    """A fresh name for one attempt of one task."""
+    """A unique name for one attempt of one task."""
     return StageOrder(secrets.token_bytes(16), sink, epoch, lease_ms)
 
 
 def check_one_table(messages: Sequence[StagedTask]) -> None:
-    """All tasks wrote to the same table, or it was dropped and created while they ran."""
+    """Refuse if the table was dropped and recreated while the tasks ran."""
     if len({(one.table_id, one.sink, one.epoch) for one in messages}) > 1:
         raise InvalidRequest("the table was dropped and created again while it was written: write again")

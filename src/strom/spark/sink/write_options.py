@@ -1,4 +1,4 @@
-"""What ``.option(…)`` may say when rows are written.
+"""The options of ``.option(…)`` for writing.
 
 bootstrap.servers, table, user, password    as for reading
 delivery            exactly-once (default): staged, then published by one decision; at-least-once: written at once
@@ -49,11 +49,11 @@ class WriteOptions:
     compression: Compression | None = None
     partition: Mapping[str, str] | None = None
     dynamic: bool = False
-    """Whether the partitions that are written to are what is replaced."""
+    """Whether the partitions that are written to are replaced."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
-        """What was said; InvalidRequest names the option that cannot be understood."""
+        """From the options; InvalidRequest names the one that cannot be parsed."""
         refuse_unknown(options)
         app_id, version = text_of(options, "txnAppId"), text_of(options, "txnVersion")
         if (app_id is None) != (version is None):
@@ -82,7 +82,7 @@ class WriteOptions:
 
     @property
     def staged(self) -> bool:
-        """Whether rows are staged and published at once."""
+        """Whether rows are staged and then published together."""
         return self.delivery == EXACTLY_ONCE
 
     @property

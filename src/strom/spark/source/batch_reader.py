@@ -1,7 +1,7 @@
 """``spark.read``: a table at an instant, a log or a changelog between two places.
 
-Planning decides offsets and tasks; a task reads exactly its offsets, so a retried one gives the same rows. Filters
-that mean the same to the server are applied there; rows of named keys are looked up while planning.
+Planning decides offsets and tasks; a task reads exactly its offsets, so a retry returns the same rows. Filters with the
+same meaning on the server are applied there; a filter that names whole keys is answered by lookups while planning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strom.spark.source.pinned_read import Pinned, check_schema, pin
 from strom.spark.source.task_reader import QueryRead, packed_rows
 
 LOOKUP_ROWS_MAX = 10_000
-"""More are better scanned by tasks than sent along with one."""
+"""More rows are better scanned by tasks than shipped with one."""
 
 
 class BatchReader(DataSourceReader):
@@ -42,12 +42,12 @@ class BatchReader(DataSourceReader):
         self._pushed: list[Predicate] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """For the tasks: what each of them reads, it is told itself."""
+        """For the tasks, without the plan: each task carries its own part."""
         return {**self.__dict__, "_options": self.bare_options, "_pinned": None}
 
     @property
     def bare_options(self) -> SourceOptions:
-        """Without the whole plan."""
+        """The options without the plan."""
         return replace(self._options, planned=None)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -57,7 +57,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         if not isinstance(partition, ReadTask):
-            return iter(())  # Spark's stand-in for no tasks at all
+            return iter(())  # Spark's placeholder for no tasks
         wanted = self._wanted()
         return translate_errors_each(lambda: wanted.rows(partition), server=self._options.server)
 
@@ -73,7 +73,7 @@ class BatchReader(DataSourceReader):
     # --- planning -----------------------------------------------------------------------------------------------
 
     def tasks(self, share: ParquetFiles | None = None) -> list[ReadTask]:
-        """The same, with Strom's own errors, and without the files that somebody else takes."""
+        """The tasks, raising Strom's own errors; ``share`` takes the files that Spark reads itself."""
         options = self._options
         where = combined(options.where, self._pushed)
         if self._pinned is not None:
@@ -89,7 +89,7 @@ class BatchReader(DataSourceReader):
         found = self._look_up(table, where) if self._pinned is None else None
         if found is not None:
             return [ReadTask(pinned.info.table_id, schema.schema_id, (), rows=packed_rows(found))]
-        filter_of(where, schema)  # a wrong column is told here, once, and not by every task
+        filter_of(where, schema)  # a wrong column raises here, once, instead of in every task
         parts = pinned.within(where)
         if share is not None:
             parts = share.take(parts)
@@ -108,7 +108,7 @@ class BatchReader(DataSourceReader):
         return [ReadTask(pinned.info.table_id, schema.schema_id, group) for group in groups]
 
     def _look_up(self, table: Table, where: Predicate | None) -> pa.Table | None:
-        """The rows of the keys that the filter names, if it names some and they are wanted as they are now."""
+        """The rows of the keys that the filter names, if it names whole keys and the current rows are wanted."""
         options = self._options
         if options.changelog or options.at is not None or where is None:
             return None
@@ -123,19 +123,19 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """The same where Spark offers its filters and may: ``pushFilters``, ``spark.sql.python.filterPushdown.enabled``.
+    """Takes Spark's filters (``pushFilters`` and ``spark.sql.python.filterPushdown.enabled``).
 
-    Not by default, because Spark 4.3 keeps one plan for all queries of a DataFrame: the filters of one would
-    leave rows out of another. The SQL catalog has a plan for every query, and pushes by itself.
+    Not the default, because Spark 4.3 keeps one plan for all queries of a DataFrame: the filters of one query would
+    drop rows of another. The SQL catalog plans each query and always pushes.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what the server can do; give back the rest."""
+        """Take the filters that the server can apply; return the rest."""
         return translate_errors(lambda: self._take(filters), server=self._options.server)
 
     def _take(self, filters: list[Filter]) -> list[Filter]:
         if self._options.limit is not None:
-            return list(filters)  # "at most so many rows" comes before Spark's filters
+            return list(filters)  # the limit applies before Spark's filters
         if self._pinned is not None:
             schema = self._pinned.info.schema
         else:

@@ -1,4 +1,4 @@
-"""About how many bytes the offsets of each bucket stand for: so that tasks come out about equal."""
+"""Estimates of bytes per offset for each bucket, so that tasks come out about equal."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from strom.spark.connect.tasks import ROW_BYTES, TASK_BYTES_MIN, Part, Sizes, wi
 from strom.spark.connect.types import spark_schema
 
 SMALL_ROWS = TASK_BYTES_MIN // ROW_BYTES // 16
-"""So few rows are one task, whatever their size: nobody is asked."""
+"""At most this many rows are one task whatever their size, so the server is not asked."""
 VARIABLE_BYTES = 20
-"""A text, bytes, a list or a map: a guess."""
+"""An estimate for text, bytes, lists and maps."""
 _WIDTHS: dict[type[DataType], int] = {
     BooleanType: 1,
     ByteType: 1,
@@ -41,7 +41,7 @@ _WIDTHS: dict[type[DataType], int] = {
 
 
 def sizes_of(table: Table, parts: Sequence[Part], columns: StructType | None = None) -> Sizes:
-    """The sizes of the buckets, or of these columns of them; a guess where there are few rows."""
+    """The sizes of the buckets, or of these columns; a fixed estimate if there are few rows."""
     if sum(width(part) for part in parts) <= SMALL_ROWS:
         return Sizes({})
     share = 1.0 if columns is None else _share(columns, spark_schema(table.info.schema, None))
@@ -57,7 +57,7 @@ def sizes_of(table: Table, parts: Sequence[Part], columns: StructType | None = N
 
 
 def _share(columns: StructType, table: StructType) -> float:
-    """About which part of a row these columns are, by the widths that Spark takes their types to have."""
+    """Roughly which fraction of a row these columns take, by Spark's widths of their types."""
     widths = {field.name: _width(field.dataType) for field in table.fields}
     read = sum(widths.get(field.name, 0) for field in columns.fields)
     return min(1.0, max(read, 1) / max(sum(widths.values()), 1))

@@ -1,7 +1,7 @@
-"""Rows of lake files in the form of a changelog: as if each had just been written, at the offset that it has.
+"""Rows of lake files in the form of a changelog, each at its offset.
 
-Of a log every row is such a change, committed when it was. Of a primary-key table the lake keeps live rows: each is
-an insert, as those of an instant are, and when it was written is not known.
+A row of a log is such a change, with its commit time. Of a primary-key table the lake keeps live rows: each becomes an
+insert without a commit time, like the rows of an instant.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ APPENDED, INSERTED = "+A", "+I"
 def lake_changes(
     storage: Storage, plan: UnionPlan, schema: Schema, columns: Sequence[str], where: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """The files of a plan, facts first."""
+    """The rows of a plan's files, the changelog's extra columns first."""
     keyed = bool(schema.primary_key)
     told = FACTS.set(2, FACTS.field(2).with_nullable(keyed))
     own = [OFFSET, TIMESTAMP, BUCKET]

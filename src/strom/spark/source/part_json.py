@@ -1,4 +1,4 @@
-"""What a read was planned to read, as text: so that an option of the source can carry it to where Spark plans.
+"""The planned parts of a read as JSON, so that an option of the source can carry them to where Spark plans.
 
 {"table": 7, "parts": [["range", partition id, name, bucket, start, end],
                        ["instant", partition id, name, bucket, at, epoch, start, end],
@@ -33,7 +33,7 @@ def text_of_parts(table_id: int, parts: Sequence[Part]) -> str:
 
 
 def parts_of_text(text: str, table_id: int) -> tuple[Part, ...]:
-    """The parts of ``text_of_parts``; InvalidRequest when they are of another table, or no parts."""
+    """The inverse of ``text_of_parts``; InvalidRequest for the parts of another table, or other text."""
     try:
         told = json.loads(text)
         known = int(told["table"])
@@ -78,8 +78,8 @@ def _part(table_id: int, told: Sequence[Any]) -> Part:
 
 
 def _packed(dead: bytes, file: LakeFile) -> str:
-    """Offsets, sorted, of which there may be very many: how far each is from the one before, in as few bytes as the
-    largest step needs, zstd, in base64; then how many there are, and bytes of a step."""
+    """Sorted offsets, possibly very many: the distance of each from the one before, in as few bytes as the largest
+    needs, as zstd in base64; then their number and the bytes per distance."""
     if not dead:
         return ""
     steps = np.diff(np.frombuffer(dead, "<i8"), prepend=file.first_offset)
@@ -93,7 +93,7 @@ def _unpacked(text: str, file: LakeFile) -> bytes:
         return b""
     packed, count, width = text.split(":")
     if not 0 < int(count) <= file.last_offset - file.first_offset + 1 or int(width) not in WIDTHS:
-        raise ValueError(f"{file.path} has not so many offsets")
+        raise ValueError(f"{file.path} has fewer offsets")
     content = base64.b64decode(packed, validate=True)
     size = int(count) * int(width)
     try:

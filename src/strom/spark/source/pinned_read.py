@@ -1,7 +1,7 @@
 """What a DataFrame reads, decided once: the table, its columns, and the offset of every bucket.
 
-Spark plans again for every action, and a failed task again on its own. With the offsets decided when the DataFrame
-was made, all of them read the same rows; where these are no longer kept, an error says so.
+Spark plans again for every action and every failed task. The offsets are decided when the DataFrame is made, so all of
+them read the same rows; if these have expired, an error says so.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ FACTS = spark.StructType(
         spark.StructField(BUCKET, spark.IntegerType(), False),
     ]
 )
-"""Before the columns of a changelog. When a row of an instant was written is not known: NULL."""
+"""They precede the columns of a changelog. The commit time of a row of an instant is unknown: NULL."""
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """A table as it was looked at, and the parts that are to be read of it."""
+    """A table as planning saw it, and the parts to read."""
 
     info: TableInfo
     parts: tuple[Part, ...]
 
     def within(self, where: Predicate | None) -> list[Part]:
-        """The parts that may hold rows which pass: partitions that cannot are left out."""
+        """The parts that may hold rows that pass; other partitions are pruned."""
         if where is None or not self.info.partitioned:
             return list(self.parts)
         known = {part.bucket.partition_id: part.partition for part in self.parts}
@@ -57,7 +57,7 @@ class Pinned:
 
 
 def pin(options: SourceOptions, table: Table, where: Predicate | None = None) -> Pinned:
-    """Decide what is read now. Rows that do not pass ``where`` need not be among it: it may leave out a whole tier."""
+    """Decide what is read. ``where`` may rule out a whole tier, but does not filter rows yet."""
     info = table.info
     start = _log_place(options.start)
     if options.changelog:
@@ -76,7 +76,7 @@ def pin(options: SourceOptions, table: Table, where: Predicate | None = None) ->
 
 
 def _log_place(place: PlaceLike) -> PlaceLike:
-    """Of a log everything that is kept is all there is."""
+    """For a log, "full" is all that is kept."""
     return "earliest" if place == "full" else place
 
 

@@ -1,7 +1,7 @@
-"""What a streaming query has surely done: the positions of its last committed batch, as its checkpoint keeps them.
+"""What a streaming query has committed: the positions of its last committed batch, from its checkpoint.
 
-Spark notes the end of a batch when it plans it, and commits the batch once its sink has taken it: only then its rows
-are in the result. What the query's progress says is older than that, and is nothing at all for a while after a start.
+Spark records the end of a batch when it plans it, and commits the batch once its sink has taken it; only then are its
+rows in the result. The query's progress lags behind that, and is empty for a while after a start.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ OPTIONS = ("bootstrap.servers", "user", "password")
 
 @dataclass(frozen=True)
 class Ends:
-    """Where a batch ends, in the words of every source of the query; None for one that had nothing yet."""
+    """Where a batch ends, as JSON of each source of the query; None for a source that had nothing yet."""
 
     batch: int
     positions: tuple[Any, ...]
 
 
 def _path(identifier: Any) -> str:
-    """A name of the SQL catalog; what stands beside a table lies in a namespace of that table."""
+    """A name of the SQL catalog; a system table is in a namespace named after its table."""
     namespace = list(identifier.namespace())
     return ".".join(namespace) + ("$" if len(namespace) == 2 else ".") + str(identifier.name())
 
@@ -46,7 +46,7 @@ class QueryCheckpoint:
         java = getattr(query, "_jsq", None)
         if java is None:
             raise LagUnknown(
-                "what a query has committed is known to the process that drives it, and with Spark Connect that is "
+                "only the process that drives a query knows what it has committed, and with Spark Connect that is "
                 "another one: ask there"
             )
         self._java = java
@@ -71,7 +71,7 @@ class QueryCheckpoint:
         return self._told(asked)
 
     def sources(self) -> list[dict[str, str]]:
-        """The options of every table of ours that the query reads."""
+        """The options of every Strom table that the query reads."""
         return self._told(lambda: [one for leaf in self._leaves() if (one := self._said(leaf)) is not None])
 
     def _ends(self, execution: Any, batch: int) -> Ends:
@@ -89,7 +89,7 @@ class QueryCheckpoint:
         return [leaves.apply(at) for at in range(leaves.size())]
 
     def _said(self, leaf: Any) -> dict[str, str] | None:
-        """What a source was made with; None for a table that is not ours."""
+        """The options of a source; None if it is not Strom's."""
         if leaf.getClass().getSimpleName() != RELATION:
             return None
         said = {str(name): str(text) for name, text in dict(leaf.extraOptions().asCaseSensitiveMap()).items()}

@@ -1,10 +1,10 @@
-"""``format("strom")``: what Spark asks for a table's columns, its readers and its writers.
+"""``format("strom")``: Spark asks it for a table's columns, readers and writers.
 
-Spark makes one of these when a DataFrame is made, keeps it pickled, and asks it again for every action. So what is
-decided while the columns are worked out (``schema``) holds for the life of the DataFrame: the offsets that are
-read, unless ``pin=query`` leaves that to its first action.
+Spark makes one for each DataFrame, keeps it pickled, and calls it for every action. So what is decided while the
+columns are computed (``schema``) holds for the life of the DataFrame: the offsets to read, unless ``pin=query`` leaves
+that to the first action.
 
-Writers, catalog answers and stream readers live in their own modules and are imported when they are asked for.
+Writers, catalog answers and stream readers are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class StromSource(DataSource):
         super().__init__(options)
         self._pinned: Pinned | None = None
         self._system_read: Any = None
-        """The same of what stands beside a table (``system_tables.py``)."""
+        """The same for a system table (``system_tables.py``)."""
         self._schema_id: int | None = None
-        """Of the table when its columns were worked out; None when they were given."""
+        """The table's schema when its columns were computed; None if the user gave them."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(…)``."""
+        """The name in ``format(…)``."""
         return "strom"
 
     def schema(self) -> StructType | str:
@@ -55,7 +55,7 @@ class StromSource(DataSource):
         return translate_errors(self._look, server=self._server)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads rows that are there."""
+        """A reader for a batch."""
         from strom.spark.source.batch_reader import BatchReader, FilteringReader
 
         options = translate_errors(lambda: SourceOptions.of(self.options))
@@ -73,18 +73,18 @@ class StromSource(DataSource):
         return kind(options, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Follows the table."""
+        """A reader that follows the table."""
         from strom.spark.source.stream_reader import stream_reader
 
         return stream_reader(self.options, schema, self._schema_id)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes a DataFrame."""
+        """A writer for a DataFrame."""
         made: DataSourceWriter = _hook("sink.batch_writer", "batch_writer")(self.options, schema, overwrite)
         return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Writes a stream. Spark passes these by name."""
+        """A writer for a stream. Spark passes the arguments by name."""
         made: DataSourceStreamWriter = _hook("sink.stream_writer", "stream_writer")(
             self.options, schema, overwrite
         )
@@ -92,7 +92,7 @@ class StromSource(DataSource):
 
     @property
     def _server(self) -> ConnectOptions | None:
-        """For the sentence of an error; None when even that was not said."""
+        """For error messages; None if the option is missing."""
         return ConnectOptions.of(self.options) if self.options.get("bootstrap.servers") else None
 
     def _look(self) -> StructType:
@@ -111,12 +111,12 @@ class StromSource(DataSource):
             try:
                 self._pinned = pin(options, table)
             except Refused:
-                pass  # what a stream may say and a batch may not: the reader that is asked for tells
+                pass  # allowed in a stream but not in a batch: the reader raises it
         return found
 
 
 def _planned(options: SourceOptions) -> Pinned:
-    """What whoever made the DataFrame decided."""
+    """What was decided when the DataFrame was made."""
     assert options.planned is not None
     table = connections.table(options.server, options.table)
     return Pinned(table.info, parts_of_text(options.planned, table.table_id))
@@ -125,9 +125,8 @@ def _planned(options: SourceOptions) -> Pinned:
 def _filters_come() -> bool:
     """Whether Spark will offer its filters to the reader it asks for now.
 
-    A reader that could take filters is refused by Spark while ``spark.sql.python.filterPushdown.enabled`` is off,
-    as it is by default. Nobody tells a source, so we look at who asks: PySpark's planning has it in
-    ``enable_pushdown``.
+    Spark refuses a reader that takes filters while ``spark.sql.python.filterPushdown.enabled`` is off, the default. A
+    source cannot see the setting, so we look into the calling frame: PySpark's planning has it in ``enable_pushdown``.
     """
     frame = sys._getframe(2)
     return bool(frame.f_locals.get("enable_pushdown", True))

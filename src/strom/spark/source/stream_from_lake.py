@@ -1,9 +1,9 @@
-"""What a stream reads of the lake: offsets of a log that the servers no longer have, and partitions whose time is over.
+"""What a stream reads from the lake: offsets of a log that the servers no longer have, and expired partitions.
 
-A row has one offset for ever, in both tiers. So a stream's position needs no word about the lake: whatever lies below
-the first offset of a server is read from files, in the batch that comes to it, and the rest from the server. The
-servers of a primary-key table hold every live row but those of partitions that they dropped when their time was over:
-such a partition does not change any more, and its rows are read from files when a stream begins with the whole table.
+A row has the same offset in both tiers, forever. So a stream's position says nothing about the lake: what lies below a
+server's first offset is read from files, in the batch that reaches it, and the rest from the server. The servers of a
+primary-key table hold every live row except those of expired partitions. Such a partition does not change any more;
+its rows are read from files when a stream begins with the whole table.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from strom.spark.connect.tasks import LakePart, Part, parts_of
 
 
 def has_history(table: Table) -> bool:
-    """Whether a log may begin in the lake. Of a primary-key table the lake keeps rows, and no changes."""
+    """Whether a log may begin in the lake. Of a primary-key table the lake keeps rows but no changes."""
     return tiered(table.info) and not table.info.description.has_primary_key
 
 
 def in_lake(table: Table) -> bool:
-    """Whether rows may be in the lake alone."""
+    """Whether there may be lake-only rows."""
     return tiered(table.info)
 
 
 def kept_partitions(database: Database, table: Table) -> frozenset[int]:
-    """The ids of partitions whose rows the lake has, and of which nobody said that they are to go."""
+    """The ids of partitions that the lake holds and that were not dropped by hand."""
     record = database.lake(table.name).facts.record if in_lake(table) else None
     if record is None or record.snapshot_id is None:
         return frozenset()
@@ -45,7 +45,7 @@ def kept_partitions(database: Database, table: Table) -> frozenset[int]:
 
 
 def with_history(database: Database, table: Table, extent: ScanPlan) -> ScanPlan:
-    """Where every bucket begins and ends in both tiers; partitions that only the lake has come with it."""
+    """Where every bucket begins and ends in both tiers, including lake-only partitions."""
     record = database.lake(table.name).facts.record
     if record is None or record.snapshot_id is None or record.quarantined:
         return extent
@@ -54,12 +54,12 @@ def with_history(database: Database, table: Table, extent: ScanPlan) -> ScanPlan
     known = {one.bucket.partition_id for one in extent.ranges}
     names = {
         one.partition for one in extent.ranges
-    }  # one that was made again goes on behind its namesake's rows
+    }  # a recreated partition continues behind the rows of its namesake
     gone = [
         BucketRange(
             BucketId(table.table_id, key.partition_id, key.bucket),
             name,
-            place.offset  # no changes are kept of it
+            place.offset  # its changes are not kept
             if keyed
             else record.start_of(key.partition_id, name, key.bucket),
             place.offset,
@@ -75,8 +75,8 @@ def with_history(database: Database, table: Table, extent: ScanPlan) -> ScanPlan
 
 
 def refuse_namesakes(database: Database, table: Table, extent: ScanPlan) -> None:
-    """A partition of a primary-key table that was made again while the lake keeps rows of the one before: which of
-    them still count is for a union read to say, and no instant of a server."""
+    """Refuse a partition of a primary-key table that was recreated while the lake keeps rows of the old one: only a
+    union read can tell which of them still count, an instant of a server cannot."""
     record = database.lake(table.name).facts.record
     if record is None or record.snapshot_id is None:
         return
@@ -92,7 +92,7 @@ def refuse_namesakes(database: Database, table: Table, extent: ScanPlan) -> None
 
 
 def check_changes(table: Table, extent: ScanPlan) -> None:
-    """Expired where changes of a primary-key table in the lake are gone: the lake has none of them."""
+    """Raise Expired if changes of a primary-key table are gone: the lake does not have them."""
     if not in_lake(table) or not table.info.description.has_primary_key:
         return
     for one in extent.ranges:
@@ -104,7 +104,7 @@ def check_changes(table: Table, extent: ScanPlan) -> None:
 
 
 def gone_rows(table: Table, instants: Sequence[Instant]) -> tuple[Part, ...]:
-    """The files of partitions that only the lake has, of each the offsets that an instant asks for."""
+    """The files of lake-only partitions, limited to the offsets of an instant."""
     if not instants:
         return ()
     wanted = {(one.partition, one.bucket.bucket): one for one in instants}
@@ -120,7 +120,7 @@ def gone_rows(table: Table, instants: Sequence[Instant]) -> tuple[Part, ...]:
 
 
 def history_of(table: Table, ranges: Sequence[BucketRange]) -> tuple[Part, ...]:
-    """The files, and what the servers have, of ranges that begin below the servers' first offsets."""
+    """Ranges that begin below the servers' first offsets, split into files and what the servers have."""
     if not ranges:
         return ()
     starts: dict[Key, int] = {(one.partition, one.bucket.bucket): one.start for one in ranges}
@@ -135,7 +135,7 @@ def history_of(table: Table, ranges: Sequence[BucketRange]) -> tuple[Part, ...]:
 
 
 def _lowered(one: BucketRange, record: LakeRecord) -> BucketRange:
-    """From the first row of the lake on, where nothing lies between the tiers."""
+    """Extended down to the first row of the lake, if there is no gap between the tiers."""
     place = record.place_of(one.bucket.partition_id, one.partition, one.bucket.bucket)
     if place is None or place.offset < one.start:
         return one

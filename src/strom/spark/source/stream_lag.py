@@ -1,7 +1,7 @@
-"""How far streams are behind: where their tables end now, less what their committed batches hold.
+"""How far streams are behind: where their tables end now, minus what their committed batches hold.
 
-Lag is asked for, not remembered. What is committed is looked at first and the tables' ends after it, so that rows which
-come in between count as missing: the number is never smaller than the truth.
+Lag is computed on demand. The committed position is read first and the tables' ends after it, so rows that arrive in
+between count as missing: the number is never too small.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S = 0.2
-"""How often somebody who waits looks."""
+"""How often a wait checks."""
 BOTH = ("left", "right")
 
 
 @dataclass(frozen=True)
 class At:
-    """A table that a query follows, and how far its committed batches came; None: where they begin is not decided."""
+    """A table that a query follows, and its committed position; None if its start is not decided yet."""
 
     reader: StreamReader
     position: Position | None
 
     def missing(self, upto: ScanPlan | None = None) -> int:
-        """What of the table now, or of what is left of an earlier look, is not in the result."""
+        """Rows of the table now, or of what remains of an earlier look, that are not in the result."""
         return self.reader.missing(self.position or self.reader.began(), self.reader.look(), upto)
 
 
 class Followed:
-    """The tables that a query reads, whichever they are (``strom.spark.lag`` of any query with a source of ours)."""
+    """The tables that any query with a Strom source reads (for ``strom.spark.lag``)."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._checkpoint = QueryCheckpoint(query)
@@ -54,9 +54,7 @@ class Followed:
         """How far the query is in each."""
         readers = self._readers
         if not readers:
-            raise InvalidRequest(
-                "this query reads no table of Strom: there is nothing that it could be behind"
-            )
+            raise InvalidRequest("this query reads no table of Strom, so it has no lag")
         ends = self._checkpoint.committed()
         if ends is not None:
             return [
@@ -69,7 +67,7 @@ class Followed:
         return [At(reader, end.origin) for reader, end in found]
 
     def _found(self) -> dict[int, StreamReader]:
-        """By table id: a table that is read twice has two positions, and one end."""
+        """By table id: a table that is read twice has two positions and one end."""
         found = {}
         for said in self._checkpoint.sources():
             options = SourceOptions.of(said)
@@ -79,7 +77,7 @@ class Followed:
 
 
 def _ours(positions: Sequence[Any], readers: dict[int, StreamReader]) -> list[dict[str, Any]]:
-    """The positions in tables of ours; a table that was made again under its name is not the one that was read."""
+    """The positions in Strom tables. A recreated table is not the one that was read."""
     found = [one for one in positions if isinstance(one, dict) and "table" in one and "offsets" in one]
     for one in found:
         if one["table"] not in readers:
@@ -118,14 +116,14 @@ class FollowedSides:
 
 
 def missing(followed: Followed | FollowedSides) -> int:
-    """How much of what is in the tables now is not in the result."""
+    """How many rows of the tables are not in the result yet."""
     return sum([one.missing() for one in followed.at()])
 
 
 def lag(query: StreamingQuery) -> int:
-    """How many rows of its tables are not in a stream's result at this moment; LagUnknown says why it cannot be told.
+    """How many rows of its tables are not in a stream's result yet; LagUnknown says why it cannot be told.
 
-    Rows of a log, changes of a primary-key table. Also of a query that ended, or that has not read anything yet.
+    Counts rows of a log, and changes of a primary-key table. Works for a query that ended or has not begun, too.
 
     >>> strom.spark.lag(query)
     0
@@ -138,8 +136,8 @@ def wait_until_caught_up(
 ) -> None:
     """Wait until everything that its tables hold now is in a stream's result.
 
-    Rows that come later are not waited for. The query's failure is raised; NotCaughtUp, with how much is missing
-    (``error.facts["behind"]``), after ``timeout`` seconds or when the query ended before.
+    Rows that arrive later are not waited for. Raises the query's failure, or NotCaughtUp with how much is missing
+    (``error.facts["behind"]``) after ``timeout`` seconds or if the query ended before.
 
     >>> strom.spark.wait_until_caught_up(query, timeout=60)
     """
@@ -155,12 +153,12 @@ def caught_up(
     progress: bool,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """The same for any query; ``check`` raises what else has gone wrong."""
+    """The same for any query; ``check`` raises other failures."""
     until = None if timeout is None else time.monotonic() + timeout
     targets = _Targets(followed)
     with ProgressLine(enabled=progress) as line:
         while True:
-            # Asked before the look: what was committed when it ended is then seen.
+            # Before the look, so that the look sees what was committed when the query ended.
             ended = bool(query.awaitTermination(LOOK_S))  # type: ignore[arg-type]
             left = targets.missing()
             if left == 0:
@@ -172,14 +170,14 @@ def caught_up(
 
 
 class _Targets:
-    """What there was when the wait began."""
+    """The ends of the tables when the wait began."""
 
     def __init__(self, followed: Followed | FollowedSides) -> None:
         self._followed = followed
         self._ends = {one.reader.table: one.reader.look() for one in followed.at()}
 
     def missing(self) -> int | None:
-        """How much of it is not in the result; None while it is not decided where the query begins."""
+        """How much is not in the result yet; None while the query's start is not decided."""
         found = 0
         for one in self._followed.at():
             if one.position is None:

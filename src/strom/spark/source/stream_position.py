@@ -1,18 +1,18 @@
-"""How far a stream has come, as Spark keeps it in its checkpoint, and how far it may go next. Pure.
+"""A stream's position, as Spark keeps it in the checkpoint, and how far the next batch may go. Pure.
 
     {"version": 1, "table": 7, "schema": 1, "offsets": {"0": 120, "1": 80}}
     {"version": 1, "table": 7, "schema": 1, "offsets": {"2026-11-15": {"0": 120}}, "partitions": {"2026-11-15": 3}}
 
-``offsets`` are the next ones to read; a bucket that is not named is read from its beginning. They can be given to
-``start`` as they are. Partitions are known by their id too: one that was dropped and made again begins anew.
+``offsets`` are the next ones to read; a bucket that is not named is read from its beginning. They can be passed
+to ``start`` as they are. Partitions are also known by id: a recreated one begins at its start.
 
-A stream from ``full`` first reads the table at an instant. While it does, ``full`` says which instant of every
-bucket, and up to which offset its rows were given; ``offsets`` stand at that instant already, so that nothing is
-lost or repeated when the changes after it follow.
+A stream from ``full`` first reads the table at an instant. Meanwhile ``full`` holds the instant of every bucket and the
+offset up to which its rows were read; ``offsets`` already point to that instant, so nothing is lost or repeated when
+the changes follow.
 
-Spark keeps where a batch ends, and takes the start from the batch before. The first batch has none before it: its
-start is asked for again whenever it is planned, also after a restart. So that start is always the same word
-(``BEGINNING``), and the place that was meant by it, chosen once, is kept as ``from`` in the end of that batch.
+Spark keeps where a batch ends and takes the start from the batch before. For the first batch it asks for the start
+whenever it plans it, also after a restart. So that start is a constant (``BEGINNING``), and the place it stands for,
+chosen once, is kept as ``from`` in the end of that batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strom.spark.connect.options import flat, nested
 
 VERSION = 1
 BEGINNING: Mapping[str, Any] = {"version": VERSION, "begin": True}
-"""Where the first batch starts: the end of that batch knows where that is."""
+"""Where the first batch starts; the end of that batch holds the place."""
 
 Place: TypeAlias = "tuple[str | None, int]"
 """A bucket: its partition's name, and its number."""
@@ -37,7 +37,7 @@ Place: TypeAlias = "tuple[str | None, int]"
 
 @dataclass(frozen=True)
 class BucketSnapshot:
-    """The instant of one bucket that is being read first, and up to where it was."""
+    """The instant of one bucket that is read first, and how far it has been read."""
 
     at: int
     epoch: int | None
@@ -57,9 +57,9 @@ class Position:
     schema_id: int
     offsets: Mapping[Place, int]
     partitions: Mapping[str, int] = field(default_factory=dict)
-    """The id of every partition that is named."""
+    """The id of each named partition."""
     full: Mapping[Place, BucketSnapshot] = field(default_factory=dict)
-    """Empty once the instant was read."""
+    """Empty once the instant has been read."""
     origin: Position | None = None
     """In the end of the first batch: where that batch starts."""
 
@@ -119,8 +119,8 @@ class Position:
 
     @classmethod
     def of_instant(cls, plan: KeyScanPlan, extent: ScanPlan, schema_id: int) -> Position:
-        """Before the rows of an instant, with the changes after it to follow. A bucket in sight that the plan does
-        not have, and that begins where it ends, is of a partition that only the lake keeps."""
+        """Before the rows of an instant, with the changes after it to follow. An empty bucket that the plan does not
+        have belongs to a lake-only partition."""
         snapshots = {place_of(one): BucketSnapshot(one.at, one.epoch) for one in plan.instants}
         there = {one.partition for one in plan.instants}
         for one in extent.ranges:
@@ -132,13 +132,13 @@ class Position:
     # --- going on -----------------------------------------------------------------------------------------------
 
     def made_again(self, later: Position) -> set[str]:
-        """Partitions that were dropped and made again until a later position: what is known here is of the old ones."""
+        """Partitions that were recreated before a later position: this position is about the old ones."""
         return {
             name for name, number in self.partitions.items() if later.partitions.get(name, number) != number
         }
 
     def known(self, extent: ScanPlan) -> Position:
-        """The same without partitions that are gone; one that was made again begins anew."""
+        """The same without dropped partitions; a recreated one begins at its start."""
         now = ids_of(extent)
         gone = {name for name, number in self.partitions.items() if now.get(name) != number}
         if not gone and now == self.partitions:
@@ -151,7 +151,7 @@ class Position:
         )
 
     def after_snapshot(self, rows: int | None) -> Position:
-        """The position after at most so many more offsets of the instant."""
+        """The position after at most ``rows`` more offsets of the instant."""
         left = {place: one.left for place, one in self.full.items()}
         shares = shared(left, rows)
         moved = {place: replace(one, done=one.done + shares[place]) for place, one in self.full.items()}
@@ -159,7 +159,7 @@ class Position:
         return replace(self, full=full, origin=None)
 
     def after(self, extent: ScanPlan, rows: int | None) -> Position:
-        """The position after at most so many more offsets of the log."""
+        """The position after at most ``rows`` more offsets of the log."""
         here = {place_of(one): self.offsets.get(place_of(one), one.start) for one in extent.ranges}
         left = {place_of(one): max(one.end - here[place_of(one)], 0) for one in extent.ranges}
         shares = shared(left, rows)
@@ -168,7 +168,7 @@ class Position:
 
 
 def start_of(start: Mapping[str, Any], end: Position) -> Position:
-    """Where a batch starts that Spark knows by what it kept: the same place however often it is asked for."""
+    """The start of a batch that Spark has planned: the same place every time."""
     if start != BEGINNING:
         return Position.from_json(start)
     if end.origin is None:
@@ -180,7 +180,7 @@ def start_of(start: Mapping[str, Any], end: Position) -> Position:
 
 
 def place_of(part: BucketRange | Instant) -> Place:
-    """Which bucket a part is of."""
+    """The bucket of a part."""
     return part.partition, part.bucket.bucket
 
 
@@ -194,7 +194,7 @@ def ids_of(extent: ScanPlan) -> dict[str, int]:
 
 
 def cut_to(extent: ScanPlan, target: ScanPlan) -> ScanPlan:
-    """What is there now, as far as it was there then."""
+    """What exists now, limited to what existed then."""
     ends = {one.bucket: one.end for one in target.ranges}
     kept = [
         BucketRange(one.bucket, one.partition, one.start, max(min(one.end, ends[one.bucket]), one.start))
@@ -205,7 +205,7 @@ def cut_to(extent: ScanPlan, target: ScanPlan) -> ScanPlan:
 
 
 def reaches(extent: ScanPlan | None, end: Position) -> bool:
-    """Whether everything up to a position was in sight when the buckets were last looked at."""
+    """Whether the last look at the buckets covered everything up to a position."""
     if extent is None or extent.table_id != end.table_id:
         return False
     ends = {place_of(one): one.end for one in extent.ranges}
@@ -213,7 +213,7 @@ def reaches(extent: ScanPlan | None, end: Position) -> bool:
 
 
 def shared(left: Mapping[Place, int], rows: int | None) -> dict[Place, int]:
-    """How far to go in each bucket with so many rows in all: in proportion, at least one row where there is one."""
+    """How many of ``rows`` in total each bucket gets: in proportion, and at least one if it has any."""
     total = sum(left.values())
     if rows is None or total <= rows:
         return dict(left)
@@ -229,7 +229,7 @@ def shared(left: Mapping[Place, int], rows: int | None) -> dict[Place, int]:
 def between(
     start: Position, end: Position, buckets: Mapping[Place, BucketId]
 ) -> Iterator[tuple[Place, BucketRange | Instant | None]]:
-    """What lies between two positions, bucket by bucket; None for one that is not there any more."""
+    """The range between two positions for each bucket; None for a bucket that is gone."""
     again = start.made_again(end)
     for place, one in start.full.items():
         upto = end.full[place].done if place in end.full else one.at

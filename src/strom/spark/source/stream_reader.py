@@ -1,13 +1,12 @@
 """``spark.readStream``: follows a table from a place on, batch by batch, each row once.
 
-Spark asks where the table ends (``latestOffset``), writes that into its checkpoint, and then has the part in
-between read; after a failure it asks for the same part again. A position (``stream_position.py``) is all there is
-to remember: what a batch reads follows from what is in the checkpoint, the first batch included. Where that one
-starts is decided when its end is, and kept with it.
+Spark asks where the table ends (``latestOffset``), writes that into its checkpoint, and then reads the range in
+between; after a failure it asks for the same range again. The position (``stream_position.py``) is the only state: what
+a batch reads follows from the checkpoint, for the first batch too. Its start is decided together with its end.
 
-New partitions are found at every trigger and read from their beginning. A column that was added stops a stream
-which reads all columns, before the first row that has it. Rows that are gone before they were read stop it too,
-unless ``failOnDataLoss`` is false.
+New partitions are found at every trigger and read from their beginning. An added column stops a stream of all
+columns before the first row that has it. Rows that expired before they were read stop it too, unless
+``failOnDataLoss`` is false.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ log = logging.getLogger("strom.spark")
 def stream_reader(
     said: Mapping[str, str], schema: StructType, schema_id: int | None
 ) -> DataSourceStreamReader:
-    """The reader of a stream. What cannot be is told when it is first asked something: here Spark would lose it."""
+    """The reader of a stream. An error is raised by its first call: here, Spark would swallow it."""
     server = None
     try:
         options = SourceOptions.of(said)
@@ -108,7 +107,7 @@ def _check(options: SourceOptions, schema: StructType) -> None:
 
 
 def _only_inserts(table: Table) -> bool:
-    """Whether rows never change once they are there."""
+    """Whether rows never change once written."""
     return table.properties.get("table.merge-engine", "").lower() == "first_row"
 
 
@@ -120,22 +119,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._schema_id = schema_id
         self._newest: ScanPlan | None = None
-        """Where the buckets were when somebody last asked."""
+        """The buckets at the last look."""
         self._target: ScanPlan | None = None
         """Where an ``availableNow`` query ends."""
         self._seen: ScanPlan | None = None
-        """What the last batch was planned from: tells whether a partition that is gone had more."""
+        """What the last batch was planned from; shows whether a dropped partition had more rows."""
         self._begun = False
-        """Whether a batch was planned: the next one is not the first."""
+        """Whether a batch was planned, so that the next one is not the first."""
 
     # --- what Spark asks ----------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """The same at every call: Spark asks again after a restart, for a first batch whose end is decided."""
+        """A constant: after a restart Spark asks again, for a first batch whose end is already decided."""
         return dict(BEGINNING)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """Where the next batch ends. (Before Spark 4.2 nobody says where it starts: then all there is.)"""
+        """Where the next batch ends. (Spark before 4.2 does not pass its start: then it takes everything.)"""
         return translate_errors(lambda: self._next(start, limit), server=self._options.server).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -152,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = translate_errors(lambda: self._look(self._table()), server=self._options.server)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the table ends, for the query's progress: what lies between is the lag."""
+        """Where the table ends, for the lag in the query's progress."""
         if self._newest is None:
             return None
         return Position.of_extent(self._newest, self._schema_id or 0, ends=True).to_json()
@@ -174,17 +173,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             yield from wanted.rows(task)
         except Expired as error:
-            # The checkpoint holds the instant: the same query would ask for it for ever.
+            # The checkpoint holds the instant, so the same query would ask for it forever.
             raise InvalidRequest(
                 f"the stream begins with {self._options.table} at an instant that is no longer kept "
                 f"({error.message}): start the query with a new checkpointLocation, or keep more (table.log.ttl)"
             ) from None
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to let go of: the table's retention decides what is kept."""
+        """Nothing to release: the table's retention decides what is kept."""
 
     def stop(self) -> None:
-        """The connection stays for the next one."""
+        """The connection stays open for the next reader."""
 
     # --- where to begin -----------------------------------------------------------------------------------------
 
@@ -194,7 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start in (None, "full") and table.info.description.has_primary_key:
             plan = table.scan(tier="hot").plan()
             assert isinstance(plan, KeyScanPlan)
-            # A partition that came since is in the second look only, and is read from its beginning.
+            # A partition created since is only in the second look, and is read from its beginning.
             extent = self._look(table)
             if in_lake(table):
                 refuse_namesakes(connections.database(self._options.server), table, extent)
@@ -213,7 +212,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(extent.table_id, schema_id, offsets, ids_of(extent))
 
     def _check_time(self, table: Table, offsets: Mapping[Place, int]) -> None:
-        """Refuse a time that may lie before what the servers have: the rows between are in the lake alone."""
+        """Refuse a time that may lie before what the servers have: the rows in between are lake-only."""
         if not isinstance(self._options.start, dt.datetime) or not has_history(table):
             return
         first = self._hot_starts(table) or {}
@@ -235,17 +234,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._look(connections.table(self._options.server, self._options.table))
 
     def began(self) -> Position:
-        """Where a first batch begins that nobody has planned; LagUnknown where only its planning tells."""
+        """Where the first batch would begin; LagUnknown if only planning it decides."""
         if self._options.start == "latest":
             raise LagUnknown(
                 f"the stream of {self._options.table} begins where the table ends when its first batch is planned, "
-                "and none was: ask again in a moment"
+                "and it is not planned yet: ask again in a moment"
             )
         return self._begin(self._table())
 
     def missing(self, position: Position, extent: ScanPlan, upto: ScanPlan | None = None) -> int:
-        """How many rows (of a primary-key table: changes) of a look are not before a position; with ``upto`` only those
-        that an earlier look had, as far as they are still there."""
+        """How many rows (changes, of a primary-key table) of a look lie after a position; with ``upto`` only those that
+        an earlier look had and that still exist."""
         self._check_table(position, extent)
         known = position.known(extent)
         unread = sum(one.left for one in known.full.values())
@@ -262,7 +261,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next(self, start: dict[str, Any] | None, limit: Any) -> Position:
         table = self._table()
         first = start == BEGINNING or (start is None and not self._begun)
-        # Before the look: all of it is in sight then.
+        # Before the look, so that the look covers all of it.
         origin = self._begin(table) if first else None
         extent = self._look(table)
         self._newest = extent
@@ -276,11 +275,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = position.after_snapshot(rows) if position.full else position.after(target, rows)
         if origin is not None:
             return replace(end, origin=position)
-        # Spark takes anything that is not the same for news.
+        # Spark takes any different JSON for new data.
         return known if end == replace(known, origin=None) else end
 
     def _all(self, origin: Position | None, extent: ScanPlan, schema_id: int) -> Position:
-        """All there is. Which batch this ends is not known (Spark before 4.2): it may be the first."""
+        """Everything. Spark before 4.2 does not say which batch this ends, so it may be the first."""
         if origin is not None and origin.full:
             end = origin.after_snapshot(None)
         else:
@@ -294,13 +293,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return with_history(connections.database(self._options.server), table, extent)
 
     def _hot_starts(self, table: Table) -> Mapping[Place, int] | None:
-        """Where the servers begin; a partition that is not there is in the lake alone. None: there is no lake."""
+        """Where the servers begin; a missing partition is lake-only. None: there is no lake."""
         if not in_lake(table):
             return None
         return {place_of(one): one.start for one in table.extent().ranges}
 
     def _check_columns(self, table: Table) -> None:
-        """Stop before the first row with a column that this query lacks. Asked after the ends: none slips in."""
+        """Stop before the first row with a column that this query lacks. Checked after the ends, so none slips in."""
         if self._schema_id is None:
             return
         names = table.info.schema.names
@@ -328,7 +327,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what was lost ------------------------------------------------------------------------------------------
 
     def _checked(self, position: Position, extent: ScanPlan) -> Position:
-        """The position, once it is clear that everything after it is still there."""
+        """The position, after checking that everything behind it still exists."""
         self._check_table(position, extent)
         offsets = dict(position.offsets)
         now = ids_of(extent)
@@ -337,7 +336,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             place = place_of(one)
             at = offsets.get(place)
             if at is None or one.start <= at <= one.end or one.partition in again:
-                continue  # what is known of a partition that was made again is of the one before
+                continue  # the position is about the old partition of that name
             self._lost(_gap(self._options.table, one, at))
             offsets[place] = min(max(at, one.start), one.end)
         self._check_partitions(position, extent)
@@ -356,7 +355,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _check_partitions(self, position: Position, extent: ScanPlan) -> None:
-        """A partition that was dropped: fine when all its rows were read, as far as anybody knows."""
+        """A dropped partition is fine if all its rows were read, as far as we know."""
         now = ids_of(extent)
         before = {} if self._seen is None else {place_of(one): one.end for one in self._seen.ranges}
         for name, number in position.partitions.items():
@@ -379,8 +378,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = extent
 
     def _refuse_repeating(self, name: str) -> None:
-        """A partition that was made again begins anew, unless the lake has rows of the one before: then it goes on
-        behind them, at an offset above 0, and which of its rows were read is not known."""
+        """A recreated partition begins at 0, unless the lake has rows of the old one: then it continues behind them, at
+        an offset above 0, and we cannot tell which of its rows were read."""
         table = self._table()
         starts = self._hot_starts(table) if has_history(table) else None
         if starts is not None and any(start for (known, _), start in starts.items() if known == name):
@@ -391,7 +390,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _lost_partition(self, sentence: str) -> None:
-        """A partition was dropped before it was read to its end."""
+        """A partition was dropped before all of it was read."""
         self._lost(sentence)
 
     def _lost(self, sentence: str) -> None:

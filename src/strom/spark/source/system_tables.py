@@ -1,8 +1,7 @@
-"""What stands beside a table, for ``spark.read``: ``t$lake`` (the lake alone), ``t$snapshots``, ``t$offsets``.
+"""System tables for ``spark.read``: ``t$lake`` (the lake alone), ``t$snapshots``, ``t$offsets``.
 
-The rows of ``$snapshots`` and ``$offsets`` are few: they are asked for when the DataFrame is made, and travel with it.
-Of ``$lake`` the files of one snapshot are pinned then; tasks read them and ask no server. A filter, where one is said,
-leaves out files too.
+``$snapshots`` and ``$offsets`` have few rows: they are fetched when the DataFrame is made, and travel with it. For
+``$lake`` the files of one snapshot are pinned then; tasks read them without asking a server. A filter skips files too.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from strom.spark.source.task_reader import packed_rows
 
 @dataclass(frozen=True)
 class SystemTableRead:
-    """What a DataFrame of such a table reads, decided once."""
+    """What a DataFrame of a system table reads, decided once."""
 
     schema: StructType
     rows: bytes | None = None
-    """All of them, where they are few."""
+    """All rows, if they are few."""
     files: tuple[LakePart, ...] = ()
     config: LakeConfig | None = None
     of: Schema | None = None
-    """The columns of the table itself."""
+    """The columns of the base table."""
     table_id: int = -1
 
 
@@ -74,7 +73,7 @@ def _field(one: pa.Field) -> StructField:
 
 
 def size_of(table: SystemTable) -> dict[str, int]:
-    """About how many rows and bytes there are."""
+    """Estimated rows and bytes."""
     plan = table.scan().plan()
     if not isinstance(plan, UnionPlan):
         return {"rows": 100, "bytes": 10_000}
@@ -82,7 +81,7 @@ def size_of(table: SystemTable) -> dict[str, int]:
 
 
 class SystemTableReader(DataSourceReader):
-    """Reads it. Pickled for the tasks: plain data only."""
+    """Reads a system table. Pickled for the tasks: plain data only."""
 
     def __init__(self, options: SourceOptions, schema: StructType, read: SystemTableRead) -> None:
         self._options = options

@@ -1,7 +1,7 @@
-"""One task at work: from the servers to Spark in Arrow batches, nothing done per row.
+"""One task of a read: from the servers to Spark in Arrow batches, with no work per row.
 
-Runs in Spark's Python workers. What the server sends is brought into Spark's form (``types.Fit``, mostly as it is)
-and small batches are put together, because every batch costs the JVM something.
+Runs in Spark's Python workers. Batches are converted to Spark's form (``types.Fit``, mostly unchanged), and small ones
+are combined, because every batch costs the JVM something.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GONE = ("-U", "-D")
 
 @dataclass(frozen=True)
 class QueryRead:
-    """What every task of a query reads of its ranges."""
+    """What every task of a query reads from its ranges."""
 
     options: SourceOptions
     schema: StructType
@@ -84,7 +84,7 @@ class QueryRead:
             yield Fit(batch.schema, arrow_schema(self.schema))(batch)
 
     def _live_only(self, table: Table, plan: ScanPlan | KeyScanPlan | UnionPlan) -> bool:
-        """Whether the changes of a primary-key table are read for its new rows only."""
+        """Whether only new rows of a primary-key table's changes are wanted."""
         log = isinstance(plan, ScanPlan)
         return log and not self.options.changelog and table.info.description.has_primary_key
 
@@ -101,7 +101,7 @@ class QueryRead:
 
 
 def packed_rows(rows: pa.RecordBatch | pa.Table) -> bytes:
-    """Rows to be sent along with a task."""
+    """Rows packed to travel with a task."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write(rows)

@@ -1,4 +1,4 @@
-"""A folder for the module path of Spark's Python processes: what lies in it runs when they start.
+"""A folder on the module path of Spark's Python processes; its ``sitecustomize`` runs when they start.
 
-Nothing of Strom is imported from here.
+Strom imports nothing from here.
 """

@@ -1,9 +1,8 @@
-"""Lets Spark's Python processes import the PySpark that is installed, not its zipped copy. Python runs it by its name.
+"""Lets Spark's Python processes import the installed PySpark, not its zipped copy. Python runs this file by its name.
 
-Spark puts ``pyspark.zip`` of its home in front of the module path of its workers. In an installation from PyPI the same
-modules lie unpacked beside it, with bytecode; a zip holds none, so every new process compiles all it imports: 1.3 s
-of CPU instead of 0.4, for every stream that starts, since each of them has a process of its own. A copy that is
-nowhere else stays where it is.
+Spark puts ``pyspark.zip`` in front of the module path of its workers. An installation from PyPI has the same modules
+unpacked, with bytecode. A zip holds no bytecode, so every new process compiles all it imports: 1.3 s of CPU instead of
+0.4, for every stream that starts, since each has its own process. A zip whose modules are nowhere else stays.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 
 
 def without_copies(path: list[str]) -> list[str]:
-    """A module path without zips whose modules lie unpacked further behind in it, in the installation of the zip.
+    """A module path without zips whose modules are also unpacked further back, in the same installation.
 
     >>> without_copies(["/v/site-packages/pyspark/python/lib/pyspark.zip", "/v/site-packages"])
     ['/v/site-packages']
@@ -26,22 +25,22 @@ def without_copies(path: list[str]) -> list[str]:
 
 
 def _copied(place: Path, behind: list[str]) -> bool:
-    """Whether a place is the zip of PySpark, or of Py4J beside it, in the home of a PySpark that is imported anyway."""
+    """Whether a place is the zip of PySpark or Py4J in the home of an unpacked PySpark on the path."""
     if place.suffix != ".zip" or place.parts[-4:-1] != ("pyspark", "python", "lib"):
         return False
     name = place.name.partition("-")[0].removesuffix(".zip")
     installed = place.parents[3]
     if not (installed / name / "__init__.py").is_file():
         return False
-    # An environment may be reached by several names: one is its own, others are links.
+    # An environment may have several names, some of them links.
     real = installed.resolve()
     return any(one and Path(one).resolve() == real for one in behind)
 
 
 def without_broken_pipes() -> None:
-    """A daemon of PySpark's prints nothing about a pipe that Spark closed, as it does when a query has rows enough.
+    """Silence PySpark's daemon about a pipe that Spark closed because a query ended early.
 
-    ``strom.spark.engine.daemon`` is the same for workers of tasks; those that plan are started by PySpark's own name.
+    ``strom.spark.engine.daemon`` does the same for workers of tasks; planning workers start under PySpark's own name.
     """
     print_exc = traceback.print_exc
 
@@ -53,7 +52,7 @@ def without_broken_pipes() -> None:
 
 
 def run_the_one_behind() -> None:
-    """This file hides another of its name, which somebody may rely on."""
+    """Run another sitecustomize that this file hides."""
     here = str(Path(__file__).parent)
     behind = machinery.PathFinder.find_spec("sitecustomize", [one for one in sys.path if one != here])
     if behind is not None and behind.loader is not None:
@@ -61,7 +60,7 @@ def run_the_one_behind() -> None:
 
 
 if __name__ == "sitecustomize":
-    # PySpark says so in every process, of every pandas from 3.0 on; no row of Strom's goes through pandas.
+    # PySpark warns in every process about every pandas from 3.0 on; Strom does not use pandas.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     sys.path[:] = without_copies(sys.path)
     if "pyspark.daemon" in sys.orig_argv:

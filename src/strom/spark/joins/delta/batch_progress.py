@@ -15,9 +15,9 @@ class BatchProgress:
     """Seconds since 1970."""
     seconds: float
     changes: int
-    """Images of the changelogs that were read: an update has two."""
+    """Rows read from the changelogs: an update has two."""
     keys: int
-    """Join keys that were touched, and looked up on both sides and in the result."""
+    """Join keys that were recomputed."""
     left_rows: int
     right_rows: int
     result_rows: int

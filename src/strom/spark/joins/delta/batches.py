@@ -1,7 +1,7 @@
-"""The batches of a delta join, in its driver: tasks at work, then one decision for what all of them staged.
+"""The batches of a delta join, in its driver: run the tasks, then publish what all of them staged in one decision.
 
-A batch is published under the name of the result and its own number. One that comes again is found decided, or is done
-again with what the tables hold by then.
+A batch is published under the name of the result and the batch number. A repeated batch is either found decided, or
+done again with what the tables hold by then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Batches:
-    """What ``foreachBatch`` calls, in the driver."""
+    """The function for ``foreachBatch``, in the driver."""
 
     def __init__(self, plan: JoinPlan, result: JoinResult) -> None:
         self._plan = plan
@@ -42,12 +42,12 @@ class Batches:
         self.metrics = JoinMetrics(result.table)
 
     def belong_to(self, query_id: str) -> None:
-        """Whose batches these are: its id lies in the checkpoint."""
+        """Set the id of the query, which the checkpoint holds."""
         self._query_id = query_id
         self._known.set()
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
-        """One batch."""
+        """Run one batch."""
         self._known.wait()
         translate_errors(lambda: self._batch(frame, epoch), server=self._plan.server)
 
@@ -82,7 +82,7 @@ class Batches:
 
 
 def _check_age(result: JoinResult, last: int, epoch: int) -> None:
-    """A batch that comes again is the last one that was decided. One before it would hold other changes than it did."""
+    """Only the last decided batch may be repeated. An earlier one would hold other changes than it did."""
     if last > epoch:
         raise InvalidRequest(
             f"{result.table} holds batch {last} of this join, and its checkpoint is at batch {epoch}: an older copy "

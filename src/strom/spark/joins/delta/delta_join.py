@@ -15,7 +15,7 @@ from strom.errors import IndexNotFound, InvalidRequest
 from strom.spark.connect import connections
 from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.spark_errors import translate_errors
-from strom.spark.frames import _servers
+from strom.spark.frames import servers_of
 from strom.spark.joins.access_path import access_path_of, check_ready
 from strom.spark.joins.definition import OnLike, SelectLike, Side, pairs_of
 from strom.spark.joins.delta.batches import Batches
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_PER_TRIGGER = 1_000_000
-"""Of each side: the join keys of a batch lie in the memory of its tasks."""
+"""Per side: the join keys of a batch are held in the memory of its tasks."""
 STARTS = ("full", "earliest", "latest")
 
 IndexLike = Mapping[str, str | Sequence[str]]
@@ -55,8 +55,8 @@ def delta_join(
     """The join of two primary-key tables, kept in the table ``into`` by a streaming query.
 
     ``on`` is a column, several, or ``{"left": "right"}``; each side needs an index on its columns. A side is a table,
-    a ``Side`` with a filter and columns, or another delta join: then its result is the input. ``select`` names
-    columns of the result, ``index`` what it can be looked up by, too. ``into`` is made when it is not there.
+    a ``Side`` with a filter and columns, or another delta join, whose result is then the input. ``select`` names the
+    columns of the result, ``index`` what else it can be looked up by. ``into`` is created if it does not exist.
 
     >>> wide = strom.spark.delta_join("shop.orders", "shop.payments", on={"id": "order_id"}, into="shop.wide")
     >>> print(wide.explain())
@@ -65,7 +65,7 @@ def delta_join(
     session = spark or _active()
     if not hasattr(session, "sparkContext") or "connect" in type(session).__module__:
         raise InvalidRequest("a delta join is driven by its own process: use a classic Spark session")
-    said = _servers(session, servers)
+    said = servers_of(session, servers)
     server = ConnectOptions.of(said)
     upstream = tuple(one for one in (left, right) if isinstance(one, DeltaJoin))
 
@@ -80,7 +80,7 @@ def delta_join(
 
 @dataclass(frozen=True)
 class _Said:
-    """How all joins of a chain are started."""
+    """The arguments of ``start``, for all joins of a chain."""
 
     start: str
     trigger: Mapping[str, Any]
@@ -92,12 +92,12 @@ class _Said:
 
     @property
     def ends(self) -> bool:
-        """Whether a query ends when it has read what there was."""
+        """Whether the query ends once it has caught up."""
         return bool(self.trigger.get("availableNow") or self.trigger.get("once"))
 
 
 class DeltaJoin:
-    """A join that is worked out, and can be explained and started."""
+    """A join that is ready to be explained and started."""
 
     def __init__(
         self, spark: SparkSession, plan: JoinPlan, result: JoinResult, upstream: tuple[DeltaJoin, ...]
@@ -107,7 +107,7 @@ class DeltaJoin:
         self.plan = plan
         self.result = result
         self.initial: InitialJoin | None = None
-        """How far the initial join is, or was: while ``start`` waits for it another thread may look."""
+        """Progress of the initial join; another thread may read it while ``start`` waits."""
 
     @property
     def table(self) -> str:
@@ -137,13 +137,12 @@ class DeltaJoin:
         fail_on_data_loss: bool = True,
         progress: bool = True,
     ) -> JoinQuery:
-        """Keep the result from now on.
+        """Start the query that keeps the result up to date.
 
-        A new ``checkpoint`` begins with the join of both tables as they are, made by Spark (``start="full"``), or
-        with nothing and the changes from ``"earliest"`` or ``"latest"`` on. ``rebuild`` takes over a result that
-        another checkpoint kept. ``trigger`` is Spark's, ``tasks`` how many of them a batch has. While the first join is
-        made, ``progress`` shows how far that is: a line on a terminal, elsewhere the log ``strom.spark``; see
-        ``initial``.
+        A new ``checkpoint`` begins with Spark's join of both tables as they are (``start="full"``), or with nothing and
+        the changes from ``"earliest"`` or ``"latest"`` on. ``rebuild`` takes over a result that belongs to another
+        checkpoint. ``trigger`` is Spark's; ``tasks`` is the number of tasks per batch. ``progress`` shows the progress
+        of the first join: a line on a terminal, elsewhere the log ``strom.spark``; see ``initial``.
 
         >>> wide.start("/data/checkpoints/wide", trigger={"availableNow": True}).wait()
         """
@@ -160,12 +159,12 @@ class DeltaJoin:
             raise
 
     def _chained(self, checkpoint: str, said: _Said, running: dict[str, JoinQuery]) -> JoinQuery:
-        """Start the joins before it, each once however often it is an input, then itself."""
+        """Start the joins before this one, each once even if several joins read it, then this one."""
         before: dict[str, JoinQuery] = {}
         for number, one in enumerate(self._upstream):
             if one.table not in running:
                 query = one._chained(f"{checkpoint}/input-{number}", said, running)
-                if said.ends:  # what it writes is read now, too
+                if said.ends:  # what it writes is read in the same run
                     query.wait()
             before[one.table] = running[one.table]
         running[self.table] = self._started(checkpoint, said, tuple(before.values()))
@@ -174,7 +173,7 @@ class DeltaJoin:
     def _making(self, *, progress: bool) -> AbstractContextManager[None]:
         """Around the initial join."""
         plan = self.plan
-        rows = sum(_rows(plan.server, side.table) for side in (plan.left, plan.right))
+        rows = sum(side.row_count(plan.server) for side in (plan.left, plan.right))
         self.initial = InitialJoin(self.table, rows)
         return watched(self._spark, self.initial, progress=progress)
 
@@ -211,10 +210,6 @@ class DeltaJoin:
         return JoinQuery(query, result.table, batches.progress, batches.metrics, driven.sides(), before)
 
 
-def _rows(server: ConnectOptions, table: str) -> int:
-    return connections.table(server, table).scan().count()
-
-
 def _active() -> SparkSession:
     from pyspark.sql import SparkSession
 
@@ -227,7 +222,7 @@ def _active() -> SparkSession:
 
 
 def _input(side: str | Side | DeltaJoin, number: int, on: OnLike) -> Side:
-    """A side as it is read; the result of another join gets the index that this one needs."""
+    """A side to read; the result of another join gets the index that this one needs."""
     if isinstance(side, str):
         return Side(side)
     if isinstance(side, Side):

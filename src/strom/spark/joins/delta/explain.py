@@ -1,7 +1,6 @@
-"""What a delta join will cost, before it runs: indexes, rows per key on each side, lookups and writes per change.
+"""What a delta join will cost: indexes, rows per key on each side, lookups and writes per change.
 
-Measured on a sample: the join keys of the first rows of each side are looked up in the other one, as the query will
-do.
+Measured on a sample: the join keys of the first rows of each side are looked up in the other, as the query will do.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import pyarrow as pa
 from strom.spark.connect import connections
 from strom.spark.joins.delta.join_plan import Input, JoinPlan
 from strom.spark.joins.delta.result_table import JoinResult
-from strom.spark.joins.key_bytes import arrow_of, fitting
+from strom.spark.joins.key_bytes import arrow_of, fitting_keys
 
 SAMPLE = 1_000
 
 
 @dataclass(frozen=True)
 class FanOut:
-    """How many rows of a side a join key has, among keys of the other side."""
+    """How many rows of a side a join key of the other side has."""
 
     keys: int
     mean: float
@@ -34,7 +33,7 @@ class FanOut:
 
 
 def explained(plan: JoinPlan, result: JoinResult) -> str:
-    """The text."""
+    """The text of ``DeltaJoin.explain``."""
     left, right = fan_out(plan, plan.right, plan.left), fan_out(plan, plan.left, plan.right)
     on = ", ".join(
         f"left.{one} = right.{other}" for one, other in zip(plan.left.join, plan.right.join, strict=True)
@@ -45,7 +44,7 @@ def explained(plan: JoinPlan, result: JoinResult) -> str:
     ]
     for name, side, found in (("left", plan.left, left), ("right", plan.right, right)):
         lines += [
-            f"{name}: {side.table}, {_rows(plan, side):,} rows"
+            f"{name}: {side.table}, {side.row_count(plan.server):,} rows"
             + (f", where {side.where}" if side.where else ""),
             f"    looked up by {side.access}",
             f"    columns {', '.join(side.columns)}",
@@ -75,17 +74,13 @@ def fan_out(plan: JoinPlan, source: Input, target: Input) -> FanOut:
         return FanOut(0, 0.0, 0)
     info = target.info(server)
     arrow = info.schema.to_arrow()
-    columns, kept = [], np.ones(sample.num_rows, bool)
-    for name, own, kind in zip(source.join, target.join, plan.common, strict=True):
-        values = sample.column(name).combine_chunks().cast(arrow_of(kind))
-        column, mask = fitting(values, arrow.field(own).type)
-        columns.append(column)
-        kept &= True if mask is None else mask
-    keys = pa.RecordBatch.from_arrays(columns, list(target.join)).filter(pa.array(kept))
+    values = [
+        sample.column(name).combine_chunks().cast(arrow_of(kind))
+        for name, kind in zip(source.join, plan.common, strict=True)
+    ]
+    own_types = [arrow.field(name).type for name in target.join]
+    columns, _ = fitting_keys(values, own_types, np.arange(sample.num_rows))
+    keys = pa.RecordBatch.from_arrays(columns, list(target.join))
     found = target.access.matching(connections.database(server), info, list(target.key)).find(keys)
     counts = np.bincount(found.keys, minlength=keys.num_rows) if keys.num_rows else np.zeros(1)
     return FanOut(sample.num_rows, float(counts.sum() / sample.num_rows), int(counts.max()))
-
-
-def _rows(plan: JoinPlan, side: Input) -> int:
-    return connections.table(plan.server, side.table).scan().count()

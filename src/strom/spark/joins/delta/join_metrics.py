@@ -1,4 +1,4 @@
-"""What a delta join counts, as Prometheus text: batches, keys, rows, seconds, and how far it is behind."""
+"""Metrics of a delta join for Prometheus: batches, keys, rows, seconds and lag."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ BATCH_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
 
 
 class JoinMetrics:
-    """The numbers of one join since its query was started."""
+    """The metrics of one join since its query started."""
 
     def __init__(self, table: str) -> None:
         self._metrics = Metrics()
         self._table = table
 
     def follow(self, lag: Callable[[], int]) -> None:
-        """Who knows how far it is behind. While nobody does there is no such line."""
+        """Set the function that computes the lag. While it fails, the page has no such line."""
         gauge = self._metrics.gauge(
             "strom_join_lag_rows", "Changes of the inputs that are not in the result now.", table=self._table
         )
@@ -31,7 +31,7 @@ class JoinMetrics:
             try:
                 return float(lag())
             except StromError as error:
-                log.info("how far %s is behind is not known: %s", self._table, error)
+                log.info("the lag of %s is unknown: %s", self._table, error)
                 return None
 
         gauge.follow(asked)
@@ -58,5 +58,5 @@ class JoinMetrics:
         )
 
     def samples(self) -> list[Sample]:
-        """All of them now."""
+        """The current samples."""
         return self._metrics.samples()

@@ -1,6 +1,6 @@
-"""A join worked out: which index answers for each side, what is read of it, what the result is made of.
+"""The plan of a delta join: the access path and columns of each side, and the columns of the result.
 
-Plain data. The driver makes it once, tasks get it pickled.
+Plain data, made once by the driver and pickled for the tasks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from strom.spark.joins.definition import (
 
 @dataclass(frozen=True)
 class Input:
-    """One side, worked out."""
+    """One side of the plan."""
 
     table: str
     table_id: int
@@ -44,41 +44,45 @@ class Input:
     """The columns of the join key, in its order."""
     key: tuple[str, ...]
     key_types: tuple[types.DataType, ...]
-    """In which the columns of the primary key become bytes."""
+    """The types in which the primary key is encoded."""
     access: AccessPath
-    """By the join key."""
+    """How rows are found by join key."""
     columns: tuple[str, ...]
-    """Those that are looked up."""
+    """The columns that are looked up."""
     alone: bool
     """Whether a row without a partner is in the result."""
     nulls: bool
     """Whether rows with a NULL in their join key are in the result."""
 
     def info(self, server: ConnectOptions) -> TableInfo:
-        """The table, which may have more columns by now."""
+        """The table, which may have gained columns since."""
         return connections.known_table(server, self.table, self.table_id, self.schema_id).info
 
+    def row_count(self, server: ConnectOptions) -> int:
+        """Rows of the table now, before the filter."""
+        return connections.table(server, self.table).scan().count()
+
     def predicate(self, info: TableInfo) -> Predicate | None:
-        """Which rows count."""
+        """The filter on its rows."""
         found = filter_of(self.where, info.schema)
         return None if found is None else found.predicate
 
 
 @dataclass(frozen=True)
 class JoinPlan:
-    """A whole join."""
+    """The plan of a whole join."""
 
     server: ConnectOptions
     left: Input
     right: Input
     how: How
     common: tuple[types.DataType, ...]
-    """In which each column of the join key is compared."""
+    """The type in which each column of the join key is compared."""
     outputs: tuple[Output, ...]
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same join: what a checkpoint and a result belong to."""
+        """Identifies the join that a checkpoint and a result belong to."""
         said = [self.how, *map(str, self.outputs)]
         said += [str(one.type) for one in self.outputs] + [str(one) for one in self.common]
         for side in (self.left, self.right):
@@ -89,7 +93,7 @@ class JoinPlan:
 def join_plan(
     server: ConnectOptions, left: Side, right: Side, on: OnLike, how: str, select: SelectLike | None
 ) -> JoinPlan:
-    """Work a join out; errors say what to change, or the command that mends it."""
+    """Plan a join; errors say what to change, or the command that fixes it."""
     kind = how_of(how)
     infos = [connections.table(server, side.table).info for side in (left, right)]
     pairs = pairs_of(on)
@@ -130,12 +134,12 @@ def _input(info: TableInfo, side: Side, join: Sequence[str], taken: Sequence[str
 
 
 def shows_before(info: TableInfo) -> bool:
-    """Whether a changelog has the row before an update, too."""
+    """Whether the changelog has the row before an update."""
     return info.description.properties.get(CHANGELOG_IMAGE, "FULL").strip().upper() == "FULL"
 
 
 def _check_image(info: TableInfo, join: Sequence[str]) -> None:
-    """An update shows the join key it had before, or that cannot change."""
+    """Require that an update shows the old join key, or that the join key cannot change."""
     if not shows_before(info) and not set(join) <= set(info.schema.primary_key):
         raise InvalidRequest(
             f"{info.path} has {CHANGELOG_IMAGE} = {info.description.properties[CHANGELOG_IMAGE]}: "

@@ -1,4 +1,4 @@
-"""A delta join that runs: what it did, how far it is behind, and its end."""
+"""A running delta join: its progress, its lag, and its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from strom.spark.source.stream_reader import StreamReader
 
 LOOK_S = 0.5
-"""How often somebody who waits looks after the joins before."""
+"""How often a wait checks the joins before this one."""
 
 
 class JoinQuery:
@@ -68,40 +68,40 @@ class JoinQuery:
 
     @property
     def all(self) -> list[JoinQuery]:
-        """Everything that runs for it, the first join first, itself last; each once."""
+        """All queries of the chain, the first join first, this one last; each once."""
         found: dict[int, JoinQuery] = {}
         for one in self.before:
             found |= {id(query): query for query in one.all}
         return [*found.values(), self]
 
     def lag(self) -> int:
-        """How many changes of its inputs are not in the result at this moment, the joins before it included.
+        """How many changes of the inputs are not in the result yet, including those of the joins before it.
 
         LagUnknown says why it cannot be told.
 
         >>> query.lag()
         0
         """
-        # The first join first: what it publishes meanwhile is then counted by the next one, or twice, but never not.
+        # The first join first: what it publishes meanwhile is counted by the next one or twice, but never missed.
         return sum([stream_lag.missing(one._followed) for one in self.all])
 
     def wait_until_caught_up(self, timeout: float | None = None, *, progress: bool = True) -> None:
         """Wait until everything that its inputs hold now is in the result, through all joins before it.
 
-        Changes that come later are not waited for. A failure of any of them is raised; NotCaughtUp, with how much is
-        missing (``error.facts["behind"]``), after ``timeout`` seconds or when the query ended before.
+        Changes that arrive later are not waited for. Raises the failure of any query of the chain, or NotCaughtUp with
+        how much is missing (``error.facts["behind"]``) after ``timeout`` seconds or if the query ended before.
 
         >>> query.wait_until_caught_up(timeout=60)
         """
         until = None if timeout is None else time.monotonic() + timeout
-        for one in self.all:  # what a join before has written by then is an input of the next
+        for one in self.all:  # what a join has written by then is an input of the next
             left = None if until is None else max(until - time.monotonic(), 0.0)
             stream_lag.caught_up(
                 one._followed, one.query, left, one.table, progress=progress, check=self._check_before
             )
 
     def metrics(self) -> str:
-        """What it counted since it was started, with the joins before it, as a Prometheus page.
+        """The metrics of the whole chain since it was started, as a Prometheus page.
 
         >>> Path("/var/lib/node_exporter/wide.prom").write_text(query.metrics())
         """
@@ -122,7 +122,7 @@ class JoinQuery:
                 return False
 
     def _check_before(self) -> None:
-        """Without what a join before it writes, it would wait for ever."""
+        """If a join before this one failed, stop all and raise: this one would wait forever."""
         for one in self.all[:-1]:
             failed = None if one.query.isActive else one.query.exception()
             if failed is not None:
@@ -130,6 +130,6 @@ class JoinQuery:
                 raise failed
 
     def stop(self) -> None:
-        """End it, and everything before it. A start from the same checkpoint goes on."""
+        """Stop the whole chain. A start from the same checkpoint continues."""
         for one in reversed(self.all):
             one.query.stop()

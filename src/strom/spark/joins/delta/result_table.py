@@ -1,4 +1,4 @@
-"""The table that holds the result of a join: its key, its columns, and whose result it is.
+"""The table that holds the result of a join: its key, its columns, and the join it belongs to.
 
 The key is (``__jk``, ``__lk``, ``__rk``): the join key, the left row's key and the right row's, as bytes
 (``key_bytes.py``). An empty one means that there is no row on that side. None of them is NULL, so rows are unique for
@@ -20,7 +20,7 @@ from strom.spark.joins.definition import JK, OWN
 from strom.spark.joins.delta.join_plan import JoinPlan
 
 MARK = "delta.join"
-"""A property of a result: the join it is of."""
+"""A property of a result table: the fingerprint of its join."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def result_of(
     indexes: Mapping[str, str | Sequence[str]],
     properties: Mapping[str, object],
 ) -> JoinResult:
-    """The table of a result, made when it is not there."""
+    """The table of a result, created if it does not exist."""
     database = connections.database(plan.server)
     try:
         table = connections.table(plan.server, name)
@@ -92,7 +92,7 @@ def _check(table: Table, plan: JoinPlan) -> None:
     mark = table.properties.get(MARK)
     if mark is None:
         raise InvalidRequest(
-            f"{path} is there, and is not the result of a join: name another table, it is made by itself"
+            f"{path} exists and is not the result of a join: name another table, and it will be created"
         )
     if mark != plan.fingerprint:
         raise InvalidRequest(

@@ -1,9 +1,8 @@
-"""``lookup_join``: enriches any DataFrame or stream with rows of a table, looked up batch by batch as it is now.
+"""``lookup_join``: enriches any DataFrame or stream with the current rows of a table, batch by batch.
 
-Runs inside Spark's Python workers: a batch of rows comes in, its keys are looked up in one call, and it goes on with
-the columns that were found. A task asks for one batch at a time, so a slow server slows the query and loses nothing.
-What a row finds is what the table holds when it is looked up; a row of the stream is not touched again when the table
-changes later (``delta_join`` does that).
+Runs inside Spark's Python workers: the keys of a batch are looked up in one call, and the batch goes on with the
+columns that were found. A task looks up one batch at a time, so a slow server slows the query down and loses nothing. A
+row gets what the table holds at that time and is not revised when the table changes later (``delta_join`` does that).
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from strom.spark.connect.arrow_map import mapped
 from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.spark_errors import translate_errors, translate_errors_each
 from strom.spark.connect.types import Fit, arrow_schema, spark_type, strom_type
-from strom.spark.frames import _servers
-from strom.spark.joins.access_path import AccessPath, access_path_of
+from strom.spark.frames import servers_of
+from strom.spark.joins.access_path import AccessPath, access_path_of, column_of
 from strom.spark.joins.definition import How, OnLike, how_of, pairs_of
-from strom.spark.joins.key_bytes import arrow_of, common_type, encoded, fitting
+from strom.spark.joins.key_bytes import Positions, arrow_of, common_type, encoded, fitting
 from strom.spark.joins.lookup.row_cache import Cache, kept_cache
-from strom.spark.joins.row_pairs import NONE, Positions, pairs, portions
+from strom.spark.joins.row_pairs import pairs, portions, take_places
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROWS_TOGETHER = 1 << 16
-"""Of a batch that goes on: where a key has many rows, what comes in as one goes out as several."""
+"""Rows of an output batch: if keys have many rows, one input batch becomes several."""
 
 
 def lookup_join(
@@ -55,14 +54,13 @@ def lookup_join(
     """The rows of a DataFrame or a stream, each with what a table holds for it now.
 
     ``on`` is a column, several, or ``{"of the frame": "of the table"}``; together they are the table's primary key, a
-    prefix of it, or the columns of an index. ``columns`` of the table are added (all but those of ``on`` when nothing
-    is said; ``{"city": "customer_city"}`` gives another name). ``how``: ``"inner"`` drops rows that find nothing,
-    ``"left"`` keeps them. With ``cache_rows`` a worker remembers so many rows for ``cache_for``: they may be that
-    old.
+    prefix of it, or the columns of an index. ``columns`` of the table are added (by default all but those
+    of ``on``; ``{"city": "customer_city"}`` renames one). ``how``: ``"inner"`` drops rows that find nothing, ``"left"``
+    keeps them. With ``cache_rows`` a worker caches that many rows for ``cache_for``, so they may be that old.
 
     >>> strom.spark.lookup_join(orders, "shop.customers", on={"customer": "id"}, columns=["name", "city"], how="left")
     """
-    said = _servers(frame.sparkSession, servers)
+    said = servers_of(frame.sparkSession, servers)
     server = ConnectOptions.of(said)
     kind = how_of(how)
     if kind not in ("inner", "left"):
@@ -90,11 +88,7 @@ def _planned(
             raise InvalidRequest(
                 f"the DataFrame has no column {name!r}{nearest(name, schema.names)}", column=name
             )
-        column = info.schema.find(own)
-        if column is None:
-            raise InvalidRequest(
-                f"{info.path} has no column {own!r}{nearest(own, info.schema.names)}", column=own
-            )
+        column = column_of(info, own)
         try:
             common_type(strom_type(schema[name].dataType), column.type)
         except InvalidRequest as error:
@@ -133,10 +127,7 @@ def _added(
         return {name: name for name in info.schema.names if name not in asked}
     named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
     for name in named:
-        if info.schema.find(name) is None:
-            raise InvalidRequest(
-                f"{info.path} has no column {name!r}{nearest(name, info.schema.names)}", column=name
-            )
+        column_of(info, name)
     return named
 
 
@@ -158,7 +149,7 @@ class LookUp:
     cache_ms: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, with what they found."""
+        """The rows of a partition with the columns they found."""
         return translate_errors_each(lambda: self._joined(batches), server=self.server)
 
     def _joined(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -177,7 +168,7 @@ class Finder:
         self._schema: pa.Schema = arrow_schema(work.schema)
         arrow = info.schema.to_arrow()
         self._asked_types = [arrow.field(name).type for name in work.asked]
-        # A table of which nothing is wanted is asked for its key: whether there is a row is all that counts.
+        # If no column is wanted, one of the key is looked up: only the existence of a row counts.
         self._columns = list(work.added) or list(info.schema.primary_key[:1])
         self._matching = work.access.matching(database, info, self._columns)
         found = pa.schema([arrow.field(name) for name in work.added])
@@ -191,14 +182,14 @@ class Finder:
         self._cache = self._remembered() if work.cache_rows else None
 
     def _remembered(self) -> Cache:
-        """The cache of this process for lookups like these: what one task found, the next one knows."""
+        """This process's cache for lookups like these, shared by its tasks."""
         work = self._work
         same = (work.server, work.table_id, work.schema_id, work.access, work.asked, tuple(self._columns))
         kinds = tuple(str(kind) for kind in self._common)
         return kept_cache((same, kinds), work.cache_rows, work.cache_ms)
 
     def joined(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """A batch with what its rows found."""
+        """A batch with the columns its rows found."""
         place, keys, names = self._keys(batch)
         first = 0
         for part in self._parts(keys, names):
@@ -207,7 +198,7 @@ class Finder:
                 found = Matches(part.matches.rows, np.zeros(len(part.matches.keys), np.int64))
                 yield from self._pairs(batch.slice(row, 1), found)
                 continue
-            # Rows that asked for nothing go with the one before them that did.
+            # Rows without a key go along with the row before them.
             last = batch.num_rows if part.end == keys.num_rows else int(place[part.end])
             found = Matches(part.matches.rows, place[part.matches.keys] - first)
             yield from self._pairs(batch.slice(first, last - first), found)
@@ -216,13 +207,15 @@ class Finder:
             yield from self._pairs(batch.slice(first), self._matching.nothing)
 
     def _pairs(self, batch: pa.RecordBatch, found: Matches) -> Iterator[pa.RecordBatch]:
-        """Rows with what they found, not too many at once."""
+        """The same in batches of a bounded size."""
         count = batch.num_rows
         sizes = np.maximum(np.bincount(found.keys, minlength=count), 1)
         for start, end in portions(sizes, ROWS_TOGETHER):
             theirs = found if end - start == count else found.within(start, end)
             rows = pairs(np.arange(start, end), theirs.keys, count, self._work.how)
-            for some in range(0, len(rows.left), ROWS_TOGETHER):  # more than one: a row that found very many
+            for some in range(
+                0, len(rows.left), ROWS_TOGETHER
+            ):  # more than once only for a row that found very many
                 left, right = (one[some : some + ROWS_TOGETHER] for one in (rows.left, rows.right))
                 yield self._batch(batch, theirs.rows, left + start, right)
 
@@ -238,12 +231,11 @@ class Finder:
         fitted = self._fit(rows.select(list(self._work.added)))
         if _same(places, rows.num_rows):
             return cast(Sequence[pa.Array], fitted.columns)
-        none = places == NONE
-        chosen = pa.array(places, mask=none) if none.any() else pa.array(places)
+        chosen = take_places(places)
         return [one.take(chosen) for one in fitted.columns]
 
     def _keys(self, batch: pa.RecordBatch) -> tuple[Positions, pa.RecordBatch, pa.BinaryArray | None]:
-        """The keys that can be looked up: which row each is of, the key, and its bytes where there is a cache."""
+        """The keys that can be looked up: the row of each, the key, and its bytes if there is a cache."""
         given = [
             batch.column(name).cast(kind) for name, kind in zip(self._work.given, self._common, strict=True)
         ]
@@ -269,7 +261,7 @@ class Finder:
         return place, keys, None if names is None else names.take(chosen)
 
     def _parts(self, keys: pa.RecordBatch, names: pa.BinaryArray | None) -> Iterator[MatchPart]:
-        """What was found, some keys after the other."""
+        """The matches, some keys at a time."""
         cache = self._cache
         if cache is None or names is None:
             yield from self._matching.parts(keys)

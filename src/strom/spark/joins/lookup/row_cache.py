@@ -1,10 +1,10 @@
-"""Rows that a worker has looked up and may use again: so many, for so long. In whole columns.
+"""Rows that a worker has looked up and may reuse, bounded in number and age. Stored as whole columns.
 
-Two pages: what was asked for lately, and what was before that. A full page becomes the older one and the one before
-it is forgotten; so is a page whose time is over. That a key has no row is remembered, too.
+There are two pages: recent lookups, and older ones. A full page becomes the older one and replaces it; an expired page
+is dropped. That a key has no row is cached, too.
 
-A worker process keeps the caches of its last few lookups (``kept_cache``): its tasks have them in common, those of a
-stream's next batch too.
+A worker process keeps the caches of its last few lookups (``kept_cache``) for all of its tasks, also those of a
+stream's next batch.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strom.api.matching import Matches
-from strom.spark.joins.row_pairs import Positions, pairs
+from strom.spark.joins.key_bytes import Positions
+from strom.spark.joins.row_pairs import first_places, pairs
 
 CACHES_MAX = 4
-"""In one process."""
+"""Caches per process."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """Keys, each once, and their rows; the group of a row is the position of its key."""
+    """Unique keys and their rows; the group of a row is the position of its key."""
 
     keys: pa.BinaryArray
     found: Matches
@@ -39,7 +40,7 @@ class Page:
 
 
 class Cache:
-    """At most ``rows`` rows, none used after ``expiry_ms``."""
+    """At most ``rows`` rows, each used for at most ``expiry_ms``."""
 
     def __init__(self, rows: int, expiry_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._page_rows = max(rows // 2, 1)
@@ -49,7 +50,7 @@ class Cache:
         """Newest first; two at most."""
 
     def find(self, keys: pa.BinaryArray, ask: Callable[[pa.Int64Array], Matches]) -> Matches:
-        """The rows of these keys; ``ask`` looks up those at some positions."""
+        """The rows of these keys; ``ask`` looks up the ones at given positions."""
         if not len(keys):
             return ask(pa.array([], pa.int64()))  # only it knows the columns
         now = self._clock()
@@ -73,10 +74,10 @@ class Cache:
     def _asked(
         self, keys: pa.BinaryArray, left: Positions, ask: Callable[[pa.Int64Array], Matches], now: float
     ) -> Matches:
-        """Look up what is not known, each key once, and remember it."""
+        """Look up each unknown key once, and cache it."""
         wanted = keys.take(pa.array(left)).dictionary_encode()
         codes = wanted.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1) > 0)
+        first = first_places(codes)
         found = ask(pa.array(left[first]))
         page = Page(wanted.dictionary, found, now + self._expiry_s)
         self._keep(page)
@@ -84,7 +85,7 @@ class Cache:
 
     def _keep(self, page: Page) -> None:
         if page.size > self._page_rows:
-            return  # remembering it would push everything else out
+            return  # caching it would evict everything else
         newest = self._pages[0] if self._pages else None
         if newest is None or newest.size + page.size > self._page_rows:
             self._pages = [page, *self._pages[:1]]
@@ -93,16 +94,16 @@ class Cache:
         rows = pa.concat_batches([newest.found.rows, page.found.rows])
         groups = np.concatenate([newest.found.keys, page.found.keys + count])
         joined = pa.concat_arrays([newest.keys, page.keys])
-        # The older half decides: no row is used for longer than was said.
+        # The older half decides, so that no row is used for too long.
         self._pages[0] = Page(joined, Matches(rows, groups), min(newest.until, page.until))
 
 
 _kept: dict[Hashable, Cache] = {}
-"""Of this process, the one that was used last at the end. Spark's workers have one thread."""
+"""The caches of this process, the most recently used one last. Spark's workers have one thread."""
 
 
 def kept_cache(what: Hashable, rows: int, expiry_ms: int) -> Cache:
-    """The cache of this process for ``what``, made when there is none; others are forgotten when there are many."""
+    """This process's cache for ``what``, created if needed; the least recently used one is dropped."""
     key = (what, rows, expiry_ms)
     found = _kept.pop(key, None) or Cache(rows, expiry_ms)
     _kept[key] = found
@@ -112,7 +113,7 @@ def kept_cache(what: Hashable, rows: int, expiry_ms: int) -> Cache:
 
 
 def _of(page: Page, asked: Positions, positions: Positions) -> Matches:
-    """The rows of some keys of a page, for those who asked."""
+    """The rows of some keys of a page, by the positions that asked for them."""
     rows = pairs(positions, page.found.keys, len(page.keys), "inner")
     taken = page.found.rows.take(pa.array(rows.right))
     return Matches(taken, asked[rows.left])

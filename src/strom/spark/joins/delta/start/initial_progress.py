@@ -1,4 +1,4 @@
-"""The initial result of a delta join on its way: how much Spark has done of it, for whoever waits for ``start``."""
+"""Progress of the initial join, shown while ``start`` waits for it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ LOOK_S = 0.5
 
 @dataclass
 class InitialJoin:
-    """How far it is; read by any thread."""
+    """Progress of the initial join; any thread may read it."""
 
     table: str
     rows: int
-    """Of both sides, before filters."""
+    """Rows of both sides, before filters."""
     tasks: int = 0
-    """Of the stages that Spark has begun: it plans the next one when it knows how large the last was."""
+    """Tasks of the stages that Spark has started; it plans a stage when it knows the size of the last one."""
     tasks_done: int = 0
     over: bool = False
 
     @property
     def rows_done(self) -> int:
-        """About how many of the rows were worked on."""
+        """Roughly how many rows have been processed."""
         return self.rows if self.over else int(self.rows * self.tasks_done / max(self.tasks, 1))
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class InitialJoin:
 
 @contextmanager
 def watched(spark: SparkSession, initial: InitialJoin, *, progress: bool) -> Iterator[None]:
-    """While the jobs of this thread make the initial result: keep it up to date, and show it."""
+    """While this thread's jobs compute the initial result, update and show the progress."""
     context = spark.sparkContext
     before = {name: context.getLocalProperty(name) for name in (GROUP, DESCRIPTION)}
     group = f"strom-join-{SystemRandomness().token(8).hex()}"
@@ -93,7 +93,7 @@ def _count(spark: SparkSession, group: str, initial: InitialJoin) -> None:
         one
         for stage in stages
         if (one := tracker.getStageInfo(stage)) is not None
-        and one.numActiveTasks + one.numCompletedTasks > 0  # others were made before, and are skipped
+        and one.numActiveTasks + one.numCompletedTasks > 0  # others were computed before, and are skipped
     ]
     initial.tasks = sum(one.numTasks for one in known)
     initial.tasks_done = sum(one.numCompletedTasks for one in known)

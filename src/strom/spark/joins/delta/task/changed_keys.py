@@ -1,13 +1,13 @@
-"""Which part of both changelogs a task of a batch has, and the join keys that lie in it.
+"""A task's share of both changelogs, and the join keys in it.
 
-A task reads its ranges of offsets itself. A join key that changed in two tasks is recomputed by both; what they stage
-is the same, or is put right by a change that is still to come (``tests/joins/model.py``).
+A task reads its ranges of offsets itself. A join key that changed in two tasks is recomputed by both; they stage the
+same, or a later change corrects it (``tests/joins/model.py``).
 
-With every join key comes whether rows of the result may be wrong after its change (``doubtful``). They may not where
-rows were only inserted: unless the insert gives a partner to rows of the other side that stood alone.
+Each join key carries whether rows of the result may be wrong after its change (``doubtful``). They cannot be if rows
+were only inserted, unless an insert gives a partner to rows of the other side that stood alone.
 
-A row that left a side's filter is a change of the row before, one that entered it of the row after: each image is
-filtered by itself, and passing once is enough. A changelog without the rows before is read whole.
+A row that left a side's filter passes it before its change, one that entered it after: each image is filtered by
+itself, and one that passes is enough. A changelog without the image before is read whole.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from strom.spark.connect.tasks import HotPart, ReadTask
 from strom.spark.connect.types import spark_schema
 from strom.spark.joins.delta.join_plan import Input, JoinPlan, shows_before
 from strom.spark.joins.delta.task.key_groups import DOUBTFUL, names
-from strom.spark.joins.key_bytes import arrow_of
+from strom.spark.joins.key_bytes import any_null, arrow_of
 from strom.spark.source.task_reader import QueryRead
 
 INSERT = "+I"
 TASK_ROWS_MIN = 4_000
-"""Fewer changes are not worth a task of their own."""
+"""Fewer changes are not worth a task."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class TaskShare:
 
     left: ReadTask | None
     right: ReadTask | None
-    gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By side: partitions that were dropped; one task looks for what the result holds of them."""
-    arrived: Mapping[str, Mapping[Place, int]] = field(default_factory=dict)
-    """By side: buckets that only the lake has, and from which offset on nobody has seen their rows."""
+    dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By side: dropped partitions; one task searches the result for their rows."""
+    unread: Mapping[str, Mapping[Place, int]] = field(default_factory=dict)
+    """By side: lake-only buckets, and the first offset that no batch has seen."""
 
 
 @dataclass(frozen=True)
 class Following:
-    """How both sides are followed."""
+    """What is read of both sides."""
 
     left: QueryRead
     right: QueryRead
@@ -64,13 +64,13 @@ class Following:
 def following(
     plan: JoinPlan, starts: Mapping[str, Any], *, tasks: int, rows: int, fail_on_data_loss: bool
 ) -> Following:
-    """What is read of both changelogs, from where on, and how much at a time."""
+    """What is read of both changelogs, from where, and how much per batch."""
     sides = []
     for which, side in (("left", plan.left), ("right", plan.right)):
         columns = tuple(dict.fromkeys([*side.join, *(side.key if side.nulls else ())]))
         start: PlaceLike = starts[which]
         info = side.info(plan.server)
-        # Without the row before, nobody sees that one leaves the filter: then every change counts.
+        # Without the row before, a row that leaves the filter goes unnoticed, so every change counts.
         said = side.where if shows_before(info) else None
         options = SourceOptions(
             server=plan.server,
@@ -90,7 +90,7 @@ def following(
 
 
 def shared(parts: Sequence[tuple[str, ReadTask, HotPart]], tasks: int) -> list[TaskShare]:
-    """Parts by task: those of the same bucket together, where there are buckets enough."""
+    """Parts by task: those of a bucket together, if there are enough buckets."""
     rows = sum(part.rows for _, _, part in parts if isinstance(part, BucketRange))
     count = min(tasks, 1 + rows // TASK_ROWS_MIN)
     buckets = {part.bucket.bucket for _, _, part in parts}
@@ -115,23 +115,22 @@ def _task(members: Sequence[tuple[ReadTask, HotPart]]) -> ReadTask | None:
 # --- in a task -----------------------------------------------------------------------------------------------------
 
 
-def touched(plan: JoinPlan, found: Following, share: TaskShare) -> list[pa.RecordBatch]:
+def changed_keys(plan: JoinPlan, found: Following, share: TaskShare) -> list[pa.RecordBatch]:
     """The join keys of a share, as ``key_groups.py`` takes them; a NULL join key becomes the row's own key."""
     batches: list[pa.RecordBatch] = []
     for number, (side, wanted, task) in enumerate(
         ((plan.left, found.left, share.left), (plan.right, found.right, share.right))
     ):
         if task is not None:
-            # A new row may give a partner to one of the other side that stands alone in the result.
+            # A new row may be the first partner of a row that stands alone in the result.
             trusted = found.whole and not (plan.right if number == 0 else plan.left).alone
             batches += [keys_of(plan, side, number, batch, trusted) for batch in wanted.rows(task)]
     return [batch for batch in batches if batch.num_rows]
 
 
 def keys_of(plan: JoinPlan, side: Input, number: int, batch: pa.RecordBatch, trusted: bool) -> pa.RecordBatch:
-    """The join keys of rows of a side, 0 or 1. ``trusted``: an insert leaves every row of the result as right as it
-    was."""
-    null = _any_null(batch, side.join)
+    """The join keys of rows of side 0 or 1. ``trusted``: an insert makes no row of the result wrong."""
+    null = any_null([batch.column(name) for name in side.join])
     if null is not None and not side.nulls:
         batch, null = batch.filter(pc.invert(null)), None
     columns = {
@@ -154,13 +153,3 @@ def keys_of(plan: JoinPlan, side: Input, number: int, batch: pa.RecordBatch, tru
         else pa.repeat(pa.scalar(True), batch.num_rows)
     )
     return pa.RecordBatch.from_pydict(columns)
-
-
-def _any_null(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.BooleanArray | None:
-    found = None
-    for name in columns:
-        column = batch.column(name)
-        if column.null_count:
-            null = pc.is_null(column)
-            found = null if found is None else pc.or_(found, null)
-    return found

@@ -1,8 +1,8 @@
-"""Join keys of rows whose partition was dropped: no change tells of them, so they are found in the result.
+"""Join keys of rows whose partition was dropped: no change mentions them, so they are found in the result.
 
-A row of the result holds the primary keys of both rows it was made of (``__lk``, ``__rk``), and these hold the values
-of the partition. The result is read once for every batch in which a partition went; what it holds of such rows is
-recomputed like everything that changed.
+A row of the result holds the primary keys of both its rows (``__lk``, ``__rk``), which hold the values of the
+partition. The result is read once for every batch in which a partition was dropped; the join keys found are recomputed
+like any other.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from strom.spark.joins.delta.task.key_groups import DOUBTFUL, names
 from strom.spark.joins.key_bytes import LEFT_ALONE, ORDINARY, RIGHT_ALONE, arrow_of, decoded
 
 PLACE = "\0place"
-"""A column that no table has: where in the batch a row stands, while rows are split."""
+"""A column that no table has: the position of a row while rows are split."""
 
 
-def departed(
+def dropped_keys(
     plan: JoinPlan, result: JoinResult, gone: Mapping[str, Sequence[str]]
 ) -> Iterator[pa.RecordBatch]:
-    """The join keys of the result's rows of these partitions, by side, as ``key_groups.py`` takes them."""
+    """The join keys of the result's rows from these partitions, by side, as ``key_groups.py`` takes them."""
     sides = [
         (side, column, frozenset(gone[which]))
         for which, side, column in (("left", plan.left, LK), ("right", plan.right, RK))
@@ -48,7 +48,7 @@ def departed(
 
 
 def _of(side: Input, info: TableInfo, rows: pa.BinaryArray, partitions: frozenset[str]) -> pa.Int64Array:
-    """Which of these rows of a side lie in one of the partitions."""
+    """Positions of the rows of a side that are in one of the partitions."""
     there = np.flatnonzero(pc.binary_length(rows).to_numpy(zero_copy_only=False))
     if not len(there):
         return there
@@ -66,7 +66,7 @@ def _of(side: Input, info: TableInfo, rows: pa.BinaryArray, partitions: frozense
 
 
 def _keys(plan: JoinPlan, groups: pa.BinaryArray) -> Iterator[pa.RecordBatch]:
-    """Groups as the changes of their join keys would name them."""
+    """Groups in the form of changed join keys."""
     first = pc.binary_slice(groups, 0, 1)
     for kind in (ORDINARY, LEFT_ALONE, RIGHT_ALONE):
         mine = groups.filter(pc.equal(first, bytes([kind])))

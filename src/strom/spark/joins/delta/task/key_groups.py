@@ -1,7 +1,7 @@
-"""The join keys that a task's share of a batch touched, each once: as bytes and as values.
+"""The unique join keys that a share touched, as bytes and as values.
 
-A change has the join key (``j0``, ``j1`` …) in its common type; where it is NULL and rows without a partner count, the
-primary key of the row instead (``l0`` … or ``r0`` …). ``doubtful``: rows of the result may be wrong after it.
+A change carries the join key (``j0``, ``j1`` …) in its common type or, if that is NULL and rows without a partner
+count, the primary key of the row (``l0`` … or ``r0`` …). ``doubtful``: rows of the result may be wrong after it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strom.spark.joins.delta.join_plan import JoinPlan
-from strom.spark.joins.key_bytes import LEFT_ALONE, ORDINARY, RIGHT_ALONE, arrow_of, encoded
+from strom.spark.joins.key_bytes import (
+    LEFT_ALONE,
+    ORDINARY,
+    RIGHT_ALONE,
+    Positions,
+    any_null,
+    arrow_of,
+    encoded,
+)
+from strom.spark.joins.row_pairs import first_places
 
-Positions = npt.NDArray[np.int64]
 DOUBTFUL = "doubtful"
 
 
@@ -28,23 +36,23 @@ def names(letter: str, count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class JoinGroups:
-    """Join keys, each once."""
+    """Unique join keys."""
 
     keys: pa.BinaryArray
     kinds: npt.NDArray[np.uint8]
-    """ORDINARY, or LEFT_ALONE, RIGHT_ALONE where the join key is NULL."""
+    """ORDINARY, or LEFT_ALONE and RIGHT_ALONE if the join key is NULL."""
     values: Sequence[pa.Array]
-    """Of the join key, by column."""
+    """The columns of the join key."""
     rows: dict[int, Sequence[pa.Array]]
-    """Of the primary keys of rows whose join key is NULL, by side."""
+    """By side: the primary keys of rows whose join key is NULL."""
     doubtful: npt.NDArray[np.bool_]
-    """Whether rows of the result may be wrong, and have to be looked at."""
+    """Whether rows of the result may be wrong and have to be compared."""
 
     def __len__(self) -> int:
         return len(self.kinds)
 
     def slice(self, start: int, length: int) -> JoinGroups:
-        """Some of them."""
+        """A range of them."""
         return JoinGroups(
             self.keys.slice(start, length),
             self.kinds[start : start + length],
@@ -85,7 +93,7 @@ def groups_of(batches: Sequence[pa.RecordBatch], plan: JoinPlan) -> JoinGroups:
     keys, kinds = _keys(values, rows, whole.num_rows)
     said = columns[DOUBTFUL].to_numpy(zero_copy_only=False)
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    first = _firsts(codes)
+    first = first_places(codes)
     if len(first) == whole.num_rows:
         return JoinGroups(keys, kinds, values, rows, said)
     doubtful = np.zeros(len(first), bool)
@@ -105,25 +113,16 @@ def _keys(
 ) -> tuple[pa.BinaryArray, npt.NDArray[np.uint8]]:
     keys = encoded(values, ORDINARY)
     kinds = np.zeros(count, np.uint8)
-    null = np.zeros(count, bool)
-    for one in values:
-        if one.null_count:
-            null |= one.is_null().to_numpy(zero_copy_only=False)
-    if not null.any():
+    found = any_null(values)
+    if found is None:
         return keys, kinds
+    null = found.to_numpy(zero_copy_only=False)
     for side, columns in rows.items():
-        # A row of this side has its whole key, and the other side's columns are NULL.
+        # A row of this side has its whole key; the other side's columns are NULL.
         here = null & columns[0].is_valid().to_numpy(zero_copy_only=False)
         kinds[here] = side
         keys = pc.if_else(pa.array(here), encoded(columns, side), keys)
     return keys, kinds
-
-
-def _firsts(codes: Positions) -> Positions:
-    """Where each code stands for the first time."""
-    # Codes are given in the order of appearance: a new one is larger than all before.
-    highest = np.maximum.accumulate(codes)
-    return np.flatnonzero(np.diff(highest, prepend=-1) > 0)
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -23,16 +23,14 @@ from strom.lake.files.bounds import file_statistics
 from strom.lake.files.file_description import is_own
 from strom.lake.files.file_reader import LakeFile
 from strom.lake.files.storage import Storage
-from strom.lake.read.lake_only_rows import LakeOnlyFile, LakeOnlyRows, Place, find_lake_only_rows
+from strom.lake.read.lake_only_rows import LakeOnlyFile, LakeOnlyRows, Place
 from strom.lake.read.union_files import read_one
 from strom.lake.read.union_plan import LakeLimits, UnionPlan, bucket_of
 from strom.model.filters.predicate import And, Compare, In, Or, Predicate
 from strom.record.statistics import ColumnStatistics
-from strom.spark.connect import connections
-from strom.spark.connect.options import ConnectOptions
 from strom.spark.joins.delta.join_plan import Input, JoinPlan
 from strom.spark.joins.delta.task.key_groups import JoinGroups
-from strom.spark.joins.key_bytes import ORDINARY, arrow_of, encoded, fitting
+from strom.spark.joins.key_bytes import ORDINARY, Positions, any_null, arrow_of, encoded, fitting_keys
 
 BYTES_AT_ONCE = 64 << 20
 """Of rows that were found."""
@@ -40,33 +38,17 @@ NAMED_MAX = 256
 """So many values are named one by one to skip row groups; of more the smallest and the largest."""
 
 Flags = npt.NDArray[np.bool_]
-Positions = npt.NDArray[np.int64]
-
-
-def look(server: ConnectOptions, side: Input) -> LakeOnlyRows | None:
-    """What only the lake has of a side; None where the servers have all of it, whatever happens."""
-    database = connections.database(server)
-    info = side.info(server)
-    session = database.session.face.session
-    columns = sorted({*side.join, *side.key})
-    return database.session.run(find_lake_only_rows(session.cluster, session.warehouses, info, columns))
-
-
-def partitions_of(server: ConnectOptions, side: Input) -> frozenset[int]:
-    """The ids of the partitions that the servers have."""
-    table = connections.known_table(server, side.table, side.table_id)
-    return frozenset(one.partition_id for one in table.partitions())
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """Keys of one kind: the columns they are given by, and which groups they are of."""
+    """Keys of one kind: their columns and groups."""
 
     names: tuple[str, ...]
     columns: tuple[pa.Array, ...]
-    """In the table's own types."""
+    """In the table's types."""
     comparable: tuple[pa.Array, ...]
-    """As bounds of files are told."""
+    """In the types of file bounds."""
     places: Positions
 
 
@@ -90,7 +72,7 @@ class LakeOnlyLookup:
         self._schema: pa.Schema = pa.schema([arrow.field(name) for name in side.columns])
 
     def find(self, groups: JoinGroups, *, bounded: bool = True) -> Matches:
-        """The rows of these groups. ``bounded``: LimitExceeded when they are too many to be held, of several groups."""
+        """The rows of these groups. ``bounded``: LimitExceeded if several groups have too many rows to hold."""
         asked = self._asked(groups)
         rows: list[pa.RecordBatch] = []
         keys: list[Positions] = []
@@ -118,7 +100,7 @@ class LakeOnlyLookup:
         return Matches(pa.concat_batches(rows), np.concatenate(keys))
 
     def join_keys(self, since: Mapping[Place, int]) -> Iterator[pa.RecordBatch]:
-        """What changes are known by, of all rows of these buckets from an offset on."""
+        """The join keys of all rows of these buckets from an offset on."""
         side = self._side
         names = list(dict.fromkeys([*side.join, *(side.key if side.nulls else ())]))
         for file, _ in self._files:
@@ -137,16 +119,11 @@ class LakeOnlyLookup:
         return [one for one in found if len(one.places)]
 
     def _kind(self, names: Sequence[str], places: Positions, values: Sequence[pa.Array]) -> _Asked:
-        fitted = [fitting(value, self._types[name]) for name, value in zip(names, values, strict=True)]
-        columns = [column for column, _ in fitted]
-        masks = [mask for _, mask in fitted if mask is not None]
-        if masks and not (kept := np.logical_and.reduce(masks)).all():
-            chosen = pa.array(np.flatnonzero(kept))
-            columns, places = [column.take(chosen) for column in columns], places[kept]
+        columns, places = fitting_keys(values, [self._types[name] for name in names], places)
         return _Asked(tuple(names), tuple(columns), tuple(map(_comparable, columns)), places)
 
     def _within(self, asked: _Asked, one: LakeOnlyFile) -> Positions:
-        """Which of the keys may be in a file, judged by its bounds."""
+        """Which keys may be in a file, by its bounds."""
         schema = self._info.schema
         known = file_statistics(schema, one.columns, one.file.rows, complete=is_own(one.file.path))
         may: Flags = np.ones(len(asked.places), bool)
@@ -157,7 +134,7 @@ class LakeOnlyLookup:
         return np.flatnonzero(may)
 
     def _predicate(self, asked: Sequence[_Asked], chosen: Sequence[Positions]) -> Predicate | None:
-        """What passes for all these keys: row groups are skipped by it."""
+        """A filter that all these keys pass, to skip row groups."""
         kinds = [
             And.of(
                 *(
@@ -185,16 +162,13 @@ class LakeOnlyLookup:
         return read_one(self._storage, plan, file, self._info.schema, columns, where)
 
     def _codes(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """The group of every row, as bytes; NULL where it has none."""
+        """The group of every row as bytes; NULL if it has none."""
         side = self._side
         common = [
             batch.column(name).cast(arrow_of(kind), safe=False)
             for name, kind in zip(side.join, self._plan.common, strict=True)
         ]
-        null = None
-        for one in common:
-            if one.null_count:
-                null = pc.is_null(one) if null is None else pc.or_(null, pc.is_null(one))
+        null = any_null(common)
         codes = encoded(common, ORDINARY)
         if null is None:
             return codes
@@ -208,7 +182,7 @@ class LakeOnlyLookup:
 
 
 def merged(hot: Matches, kept: Matches, hot_keys: pa.BinaryArray, kept_keys: pa.BinaryArray) -> Matches:
-    """Rows of both tiers. One that both have was given back to the servers since the look: theirs counts."""
+    """Rows of both tiers. If both have a row, it returned to the servers since the look, and theirs counts."""
     if not kept.rows.num_rows:
         return hot
     if hot.rows.num_rows:
@@ -227,7 +201,7 @@ def _values(name: str, column: pa.Array) -> Predicate:
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """As bounds are told: whole numbers for dates and times, bytes for text."""
+    """In the types of bounds: integers for dates and times, bytes for text."""
     kind = column.type
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return column.cast(pa.int32())
@@ -240,7 +214,7 @@ def _comparable(column: pa.Array) -> pa.Array:
 
 def _enclosed(column: pa.Array, bounds: ColumnStatistics) -> Flags:
     if bounds.minimum is None or bounds.maximum is None:
-        return np.zeros(len(column), bool)  # every row is NULL there
+        return np.zeros(len(column), bool)  # every row is NULL
     try:
         low, high = (pa.scalar(one, column.type) for one in (bounds.minimum, bounds.maximum))
     except (pa.ArrowException, TypeError, ValueError):

@@ -1,11 +1,11 @@
-"""What one task of a delta join does: its share of both changelogs in, staged changes of the result out.
+"""One task of a delta join: a share of both changelogs in, staged changes of the result out.
 
-For every join key that a batch touched: look up what both sides hold of it now, and what the result holds of it; join
-the two; stage the difference. Nothing is remembered and nothing depends on what exactly changed, so a batch may come
-again, see newer rows than its own, or miss that a row changed twice: the result of a join key is right as soon as its
-last change was seen. All of it in whole columns, some thousand keys at a time.
+For every join key of the share: look up what both sides and the result hold for it now, join the two sides, and stage
+the difference. There is no state and nothing depends on what exactly changed, so a batch may be repeated, may see newer
+rows than its own, and may miss that a row changed twice: the result of a join key is right once its last change was
+seen. All in whole columns, some thousand keys at a time.
 
-The result is not looked at where rows of a join key were only inserted and none of its rows can be wrong
+The result is not read if rows of a join key were only inserted and no row of the result can be wrong
 (``changed_keys.py``, ``doubtful``).
 """
 
@@ -29,22 +29,22 @@ from strom.spark.connect import connections
 from strom.spark.joins.definition import JK, LK, OWN, RK, Output
 from strom.spark.joins.delta.join_plan import JoinPlan
 from strom.spark.joins.delta.result_table import JoinResult
-from strom.spark.joins.delta.task.changed_keys import Following, TaskShare, touched
-from strom.spark.joins.delta.task.dropped_keys import departed
+from strom.spark.joins.delta.task.changed_keys import Following, TaskShare, changed_keys
+from strom.spark.joins.delta.task.dropped_keys import dropped_keys
 from strom.spark.joins.delta.task.key_groups import JoinGroups, groups_of
 from strom.spark.joins.delta.task.side_rows import SideRows, SideView
-from strom.spark.joins.delta.task.unread_keys import arrived
-from strom.spark.joins.key_bytes import LEFT_ALONE, RIGHT_ALONE
-from strom.spark.joins.row_pairs import NONE, PairRows, Positions, difference, pairs, portions
+from strom.spark.joins.delta.task.unread_keys import unread_keys
+from strom.spark.joins.key_bytes import LEFT_ALONE, RIGHT_ALONE, Positions
+from strom.spark.joins.row_pairs import NONE, PairRows, difference, pairs, portions, take_places
 
 KEYS_AT_ONCE = 16_384
-"""In one call: one at a time is asked for, so this bounds what a task has in flight."""
+"""Keys per call. One call runs at a time, so this bounds what a task has in flight."""
 KEYS_OF_LAKE = 1 << 18
-"""For which rows that only the lake has are looked for in one reading of its files."""
+"""Keys per reading of the lake's files."""
 PAIRS_AT_ONCE = 1 << 18
-"""Rows of the result that are made at once: a join key may have many on both sides."""
+"""Result rows computed at once: a join key may have many rows on both sides."""
 PAIRS_AGAIN = 1
-"""Of a join key: more are not written again without looking whether they are there."""
+"""Pairs of a join key that are written without checking whether the result has them."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Counts:
     left_rows: int = 0
     right_rows: int = 0
     result_rows: int = 0
-    """That were there before."""
+    """Rows the result held before."""
     written: int = 0
     deleted: int = 0
     read_s: float = 0.0
@@ -70,7 +70,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Done:
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     facts: tuple[StageFact, ...]
     counts: Counts
@@ -78,7 +78,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Recompute:
-    """One batch's work, for each of its tasks."""
+    """The work of one batch, for each of its tasks."""
 
     plan: JoinPlan
     result: JoinResult
@@ -88,11 +88,11 @@ class Recompute:
     seen: SideView
 
     def done(self, share: TaskShare) -> Done | None:
-        """What became of a share; None when it touched nothing."""
+        """Do the work of a share; None if it touched nothing."""
         began = time.perf_counter()
-        held = touched(self.plan, self.following, share)
-        held += departed(self.plan, self.result, share.gone)
-        held += arrived(self.plan, self.seen, share.arrived)
+        held = changed_keys(self.plan, self.following, share)
+        held += dropped_keys(self.plan, self.result, share.dropped)
+        held += unread_keys(self.plan, self.seen, share.unread)
         if not held:
             return None
         task = PartitionTask(self)
@@ -119,7 +119,7 @@ class PartitionTask:
         self.counts = Counts()
 
     def run(self, groups: JoinGroups) -> Done:
-        """Stage what has to change."""
+        """Stage the difference."""
         work = self._work
         order = StageOrder(secrets.token_bytes(16), work.result.sink, work.epoch, work.lease_ms)
         staging = Staging(self._database, self._info, order)
@@ -128,7 +128,7 @@ class PartitionTask:
                 looks = self._looks
                 for start in range(0, len(some), KEYS_AT_ONCE):
                     end = min(start + KEYS_AT_ONCE, len(some))
-                    # What was read before a partition went to the lake lacks its rows.
+                    # Rows read before a partition expired may be incomplete.
                     known = [_part(one, start, end) for one in kept] if looks == self._looks else None
                     self._stage(staging, some.slice(start, end - start), known)
             began = time.perf_counter()
@@ -140,7 +140,7 @@ class PartitionTask:
             raise
 
     def _pages(self, groups: JoinGroups) -> Iterator[tuple[JoinGroups, Matches | None, Matches | None]]:
-        """All groups, with what only the lake has of each side: read for many of them at once, held within bounds."""
+        """All groups with the lake-only rows of both sides, read for many groups at once within a memory bound."""
         if not (self._left.in_lake or self._right.in_lake):
             yield groups, None, None
             return
@@ -164,13 +164,13 @@ class PartitionTask:
     def _looked_up(
         self, groups: JoinGroups, kept: Sequence[Matches | None] | None
     ) -> tuple[Matches, Matches]:
-        """The rows of both sides now. ``kept``: those that only the lake has, where they were read already."""
+        """The current rows of both sides. ``kept``: the lake-only ones, if already read."""
         sides = (self._left, self._right)
         while True:
             if kept is None:
                 kept = [side.kept(groups, bounded=False) for side in sides]
             left, right = (side.of(groups, one) for side, one in zip(sides, kept, strict=True))
-            # A partition that went before it was asked is in the lake, and was not when that was looked at.
+            # A partition may have expired after the lake was read and before the servers were asked.
             settled = [side.settled() for side in sides]
             if all(settled):
                 return left, right
@@ -192,7 +192,7 @@ class PartitionTask:
         counts.stage_s += time.perf_counter() - looked_up
 
     def _of_result(self, groups: JoinGroups, left: Matches, right: Matches) -> Matches:
-        """What the result holds of these groups; of those that are surely right, nothing: their pairs are written."""
+        """What the result holds for these groups, except those that cannot be wrong: their pairs are simply written."""
         pairs_of = np.bincount(left.keys, minlength=len(groups)) * np.bincount(
             right.keys, minlength=len(groups)
         )
@@ -207,7 +207,7 @@ class PartitionTask:
     def _portions(
         self, left: Matches, right: Matches, kept: Matches, groups: int
     ) -> Iterator[tuple[Matches, Matches, Matches]]:
-        """All of it in parts whose joins are small enough to be made at once."""
+        """Split so that the join of each part is small enough."""
         sizes = np.bincount(left.keys, minlength=groups) * np.bincount(right.keys, minlength=groups)
         if int(sizes.sum()) <= PAIRS_AT_ONCE:
             yield left, right, kept
@@ -222,7 +222,7 @@ class PartitionTask:
     def _slices(
         self, left: Matches, right: Matches, kept: Matches
     ) -> Iterator[tuple[Matches, Matches, Matches]]:
-        """One join key with very many pairs, some rows of the left after the other. None of them is alone."""
+        """One join key with very many pairs, some left rows at a time. None of them lacks a partner."""
         step = max(PAIRS_AT_ONCE // right.rows.num_rows, 1)
         old = pc.index_in(kept.rows.column(LK), value_set=self._left.keys(left.rows))
         place = pc.fill_null(old, NONE).to_numpy(zero_copy_only=False)
@@ -272,7 +272,7 @@ class PartitionTask:
 
 
 def _part(found: Matches | None, start: int, end: int) -> Matches | None:
-    """What was found of some groups, which are counted from the first of them on."""
+    """The matches of a range of groups, renumbered from its start."""
     if found is None:
         return None
     rows, keys = found.within(start, end)
@@ -280,8 +280,8 @@ def _part(found: Matches | None, start: int, end: int) -> Matches | None:
 
 
 def _keys_of(keys: pa.BinaryArray, rows: Positions) -> pa.BinaryArray:
-    """The key of each row; empty where there is none."""
-    return pc.fill_null(keys.take(_places(rows)), b"")
+    """The key of each row; empty if there is no row."""
+    return pc.fill_null(keys.take(take_places(rows)), b"")
 
 
 def _column(
@@ -299,11 +299,6 @@ def _column(
     taken: list[pa.Array] = []
     for name, rows, places in sources:
         if name is not None and (not taken or (lefts == NONE).any()):
-            column = rows.column(name).take(_places(places))
+            column = rows.column(name).take(take_places(places))
             taken.append(column if column.type.equals(kind) else column.cast(kind))
     return taken[0] if len(taken) == 1 else pc.coalesce(*taken)
-
-
-def _places(rows: Positions) -> pa.Int64Array:
-    none = rows == NONE
-    return pa.array(rows, mask=none) if none.any() else pa.array(rows)

@@ -1,8 +1,7 @@
-"""The rows of one side of a join by join key: on the servers and, of partitions that these let go of, in the lake.
+"""The rows of one side by join key: those on the servers and the lake-only ones.
 
-A partition whose time is over leaves the servers, and its rows stay in the lake: a row is in one of the two, or in both
-for a moment. So the lake is looked at first, the servers are asked, and then it is made sure that no partition went in
-between (``settled``).
+An expired partition leaves the servers, and its rows stay in the lake: a row is in one of the two, or briefly in both.
+So the lake is read first, then the servers, and finally ``settled`` checks that no partition expired in between.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ from strom.lake.read.lake_only_rows import LakeOnlyRows
 from strom.model.filters.predicate import Predicate
 from strom.spark.connect import connections
 from strom.spark.joins.delta.join_plan import Input, JoinPlan
+from strom.spark.joins.delta.lake_only import lake_only_rows_of, partitions_of
 from strom.spark.joins.delta.task.key_groups import JoinGroups
-from strom.spark.joins.delta.task.lake_only_lookup import LakeOnlyLookup, look, merged, partitions_of
-from strom.spark.joins.key_bytes import arrow_of, encoded, fitting
+from strom.spark.joins.delta.task.lake_only_lookup import LakeOnlyLookup, merged
+from strom.spark.joins.key_bytes import any_null, arrow_of, encoded, fitting, fitting_keys
 
 
 class SideView(NamedTuple):
-    """What the lookups of a batch must see, and what they find in the lake alone."""
+    """What the lookups of a batch must see, and the lake-only rows."""
 
     left: WrittenTo
     right: WrittenTo
@@ -35,7 +35,7 @@ class SideView(NamedTuple):
 
 
 class SideRows:
-    """One side, and how it is looked up. ``number``: 1 for the left side, 2 for the right."""
+    """Looks up one side. ``number``: 1 for the left side, 2 for the right."""
 
     def __init__(
         self, plan: JoinPlan, side: Input, number: int, seen: WrittenTo, kept: LakeOnlyRows | None
@@ -49,7 +49,7 @@ class SideRows:
         self._info = info
         self._retained = kept
         self.looks = 0
-        """How often it had to be looked at the lake anew: rows that were ``kept`` before may not be all."""
+        """How often the lake was read again; rows read before that may be incomplete."""
         self._where: Predicate | None = side.predicate(info)
         self._by_join: Matching = side.access.matching(database, info, side.columns)
         self._by_key = Matching(database, info, side.columns) if side.nulls else None
@@ -59,7 +59,7 @@ class SideRows:
         self._encoded_types = [arrow_of(kind) for kind in side.key_types]
 
     def of(self, groups: JoinGroups, kept: Matches | None = None) -> Matches:
-        """The rows of these groups that count: those of the servers, and those that only the lake has (``kept``)."""
+        """The rows of these groups that pass the filter: those of the servers and the lake-only ones (``kept``)."""
         found = [self._ordinary(groups)]
         if self._by_key is not None:
             found.append(self._alone(self._by_key, groups))
@@ -74,26 +74,18 @@ class SideRows:
 
     def _ordinary(self, groups: JoinGroups) -> Matches:
         place, values = groups.ordinary()
-        fitted = [fitting(value, kind) for value, kind in zip(values, self._join_types, strict=True)]
-        masks = [mask for _, mask in fitted if mask is not None]
-        columns = [column for column, _ in fitted]
-        if masks and not (kept := np.logical_and.reduce(masks)).all():
-            chosen = pa.array(np.flatnonzero(kept))
-            columns, place = [column.take(chosen) for column in columns], place[kept]
+        columns, place = fitting_keys(values, self._join_types, place)
         found = self._by_join.find(pa.RecordBatch.from_arrays(columns, list(self.side.join)), self._seen)
         return Matches(found.rows, place[found.keys])
 
     def _alone(self, by_key: Matching, groups: JoinGroups) -> Matches:
-        """Rows whose join key is NULL: each has a group of its own, named by its primary key."""
+        """Rows whose join key is NULL: each forms a group alone, named by its primary key."""
         place, values = groups.alone(self._number)
         columns = [fitting(value, kind)[0] for value, kind in zip(values, self._key_types, strict=True)]
         found = by_key.find(pa.RecordBatch.from_arrays(columns, list(self.side.key)), self._seen)
-        if not found.rows.num_rows:
-            return Matches(found.rows, found.keys)
-        nulls = [pc.is_null(found.rows.column(name)) for name in self.side.join]
-        still = nulls[0]
-        for one in nulls[1:]:
-            still = pc.or_(still, one)
+        still = any_null([found.rows.column(name) for name in self.side.join])
+        if still is None:
+            return Matches(found.rows.slice(0, 0), found.keys[:0])
         return Matches(found.rows.filter(still), place[found.keys[still.to_numpy(zero_copy_only=False)]])
 
     def keys(self, rows: pa.RecordBatch) -> pa.BinaryArray:
@@ -104,7 +96,7 @@ class SideRows:
         ]
         return encoded(columns)
 
-    # --- rows that only the lake has ----------------------------------------------------------------------------
+    # --- lake-only rows ----------------------------------------------------------------------------
 
     @property
     def in_lake(self) -> bool:
@@ -112,22 +104,22 @@ class SideRows:
         return self._retained is not None and bool(self._retained.files)
 
     def kept(self, groups: JoinGroups, *, bounded: bool = True) -> Matches | None:
-        """Those of these groups; LimitExceeded where they are ``bounded`` and too many to be held."""
+        """The lake-only rows of these groups; LimitExceeded if ``bounded`` and too many to hold."""
         if self._retained is None or not self._retained.files:
             return None
         rows = LakeOnlyLookup(self._plan, self.side, self._number, self._info, self._retained)
         return rows.find(groups, bounded=bounded)
 
     def settled(self) -> bool:
-        """Whether the servers still have all partitions that they had at the last look; otherwise there is a new one.
+        """Whether the servers still have all partitions of the last look; if not, look again.
 
-        Asked after a lookup: what that found and the lake's rows are then all there is.
+        Called after a lookup: if True, that lookup and the lake-only rows are complete.
         """
         if self._retained is None:
             return True
         now = partitions_of(self._plan.server, self.side)
         if self._retained.there <= now:
             return True
-        self._retained = look(self._plan.server, self.side)
+        self._retained = lake_only_rows_of(self._plan.server, self.side)
         self.looks += 1
         return False

@@ -1,7 +1,7 @@
-"""Join keys of rows that nobody saw coming: their partition went to the lake with changes that were not read.
+"""Join keys of rows that no batch has read: their partition expired with unread changes.
 
-A query that rested while a partition's time ran out finds no changelog of it. What the result holds of it is found in
-the result (``dropped_keys.py``), what the lake has of it since the last batch in the lake; both are recomputed.
+A query that was stopped while a partition expired finds no changelog of it. Old rows are found in the result
+(``dropped_keys.py``), rows since the last batch in the lake; both are recomputed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strom.spark.joins.delta.task.side_rows import SideView
 from strom.spark.joins.key_bytes import LEFT_ALONE, RIGHT_ALONE
 
 
-def arrived(
+def unread_keys(
     plan: JoinPlan, seen: SideView, unread: Mapping[str, Mapping[Place, int]]
 ) -> Iterator[pa.RecordBatch]:
     """The join keys of rows of these buckets, by side, from an offset on; as ``key_groups.py`` takes them."""
