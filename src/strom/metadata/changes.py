@@ -1,7 +1,7 @@
-"""What a commit is made of: requirements that must still hold, and updates that then happen together.
+"""What a commit consists of: requirements that must still hold, and updates that are applied together.
 
-A decision is taken on a snapshot. Its requirements name exactly what in that snapshot it rests upon, so that a
-change elsewhere does not disturb it and a change underneath it does.
+A decision is made on a snapshot. Its requirements name exactly the entries it depends on, so that a change of these
+conflicts and a change elsewhere does not.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """There is an entry under this key, whatever it holds."""
+    """There is an entry under this key, with any value."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class VersionIs:
-    """The entry under this key is the very one that was read."""
+    """The entry under this key is still the one that was read."""
 
     key: str
     version: int
@@ -60,7 +60,7 @@ Update = Put | Delete
 
 
 def check_requirements(requirements: Sequence[Requirement], versions: Mapping[str, int]) -> None:
-    """Raise Conflict unless all hold; ``versions`` has the present version of every required key that exists."""
+    """Raise Conflict unless all hold; ``versions`` has the current version of every required key that exists."""
     for requirement in requirements:
         found = versions.get(requirement.key)
         match requirement:
@@ -75,7 +75,7 @@ def check_requirements(requirements: Sequence[Requirement], versions: Mapping[st
 
 
 def check_updates(updates: Sequence[Update]) -> None:
-    """Refuse what no store can hold; a key that is malformed or named twice is our own mistake."""
+    """Refuse what no store can hold; a malformed or duplicate key is a bug of ours."""
     seen = set()
     for update in updates:
         assert update.key not in seen, f"two updates of {update.key!r} in one commit"

@@ -1,13 +1,13 @@
 """The file ``metadata.db``: entries in SQLite, each with its checksum, and a summary that notices a missing one.
 
-Says what the file holds and changes it inside a transaction; decides nothing. Whatever is read is checked:
+Reads the file and changes it inside a transaction; decides nothing. Everything that is read is checked:
 
     1. Each entry against its own checksum (over key, value and version).
     2. All entries together against the summary: their number, the sum of their checksums, the newest version.
     3. The summary and the format number against checksums of their own.
 
-SQLite is the one part of the house that opens files itself instead of through ``runtime.files``; nobody else may
-open this file in the same process, because closing it would give up SQLite's locks.
+SQLite is the only part that opens files itself instead of through ``runtime.files``. Nothing else may open this file in
+the same process, because closing it would release SQLite's locks.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ class SqliteFile:
             self._execute(f"PRAGMA {pragma}")
 
     def use_write_ahead_log(self) -> None:
-        """Let readers go on while one process writes. The file remembers it."""
+        """Let readers proceed while one process writes. The file keeps this mode."""
         if self._rows("PRAGMA journal_mode=WAL") != [(b"wal",)]:
             raise damaged(self.path, "it cannot be switched to a write-ahead log")
 
     def copy_to(self, path: str) -> None:
-        """All of it in a new file, as of the last commit."""
+        """Copy everything to a new file, as of the last commit."""
         with translated(self.path), closing(sqlite3.connect(path)) as target:
             self._connection.backup(target)
 
     def close(self) -> None:
-        """Give the file back; the last one out folds the write-ahead log into it."""
+        """Close the file; the last one to close it merges the write-ahead log."""
         with translated(self.path):
             self._connection.close()
 
@@ -83,7 +83,7 @@ class SqliteFile:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """One moment of the file, for as long as this lasts."""
+        """A consistent view of the file while this lasts."""
         with translated(self.path):
             self._connection.execute("BEGIN")
             try:
@@ -100,7 +100,7 @@ class SqliteFile:
         self._execute("COMMIT")
 
     def roll_back(self) -> None:
-        """Forget the transaction; fine when there is none (SQLite gives up by itself on some errors)."""
+        """Roll the transaction back; fine if there is none (SQLite rolls back itself on some errors)."""
         if self.is_in_transaction:
             self._execute("ROLLBACK")
 
@@ -117,7 +117,7 @@ class SqliteFile:
         return int(self._rows("PRAGMA data_version")[0][0])
 
     def check_format(self) -> None:
-        """Refuse a newer file, and one whose definitions are not the ones we wrote."""
+        """Refuse a newer file, and one whose table definitions are not ours."""
         number = self._format_number()
         if number > layout.FORMAT:
             raise NewerFormat(
@@ -131,13 +131,13 @@ class SqliteFile:
             raise damaged(self.path, "its tables are not defined as they were written")
 
     def check_structure(self) -> None:
-        """Let SQLite check its own pages: free space and index too, which no checksum of ours covers."""
+        """Let SQLite check its pages, including free space and index, which our checksums do not cover."""
         found = self._rows("PRAGMA integrity_check(1)")
         if found != [(b"ok",)]:
             raise damaged(self.path, _text(found))
 
     def check_writable(self) -> None:
-        """Change a row and take it back: a damaged header can make SQLite take the file for read-only."""
+        """Change a row and roll back: a damaged header can make SQLite treat the file as read-only."""
         self.begin_writing()
         try:
             self._execute("UPDATE summary SET version = version")
@@ -164,7 +164,7 @@ class SqliteFile:
         return summary, entries
 
     def readable_entries(self) -> dict[str, Entry]:
-        """Every entry of a damaged file that fits its checksum, up to where SQLite cannot go on. For salvage."""
+        """Every entry of a damaged file with a valid checksum, as far as SQLite can read. For salvage."""
         found: dict[str, Entry] = {}
         try:
             for row in self._connection.execute("SELECT key, value, version, crc FROM entries"):
@@ -177,10 +177,10 @@ class SqliteFile:
         return found
 
     def news_since(self, known: Summary, entries: Mapping[str, Entry]) -> tuple[Summary, Delta] | None:
-        """What leads from the ``entries`` of an older summary to the present one, by reading only what is new.
+        """The delta from the ``entries`` of an older summary to the current one, reading only what is new.
 
-        None when that does not add up: then everything is to be read. Which entries are gone is not written anywhere,
-        so after a deletion the keys of all of them are looked at, but not their values.
+        None if that does not add up: then read everything. Deletions are not recorded, so after one all keys are read,
+        but not their values.
         """
         summary = self.summary()
         if not 0 < known.version <= summary.version:
@@ -237,7 +237,7 @@ class SqliteFile:
         self.replace(start, {}, version, entries)
 
     def apply(self, summary: Summary, version: int, updates: Sequence[Update]) -> Summary:
-        """Make the updates of one commit; return the new summary."""
+        """Apply the updates of one commit; return the new summary."""
         old = self.entries_of(update.key for update in updates)
         puts = {update.key: Entry(update.value, version) for update in updates if isinstance(update, Put)}
         return self._change(summary, version, old, puts)
@@ -245,7 +245,7 @@ class SqliteFile:
     def replace(
         self, summary: Summary, old: Mapping[str, Entry], version: int, entries: Mapping[str, Entry]
     ) -> Summary:
-        """Turn ``old``, which is everything, into ``entries``; return the new summary."""
+        """Replace all of ``old`` by ``entries``; return the new summary."""
         stale = {key: entry for key, entry in old.items() if entries.get(key) != entry}
         puts = {key: entry for key, entry in entries.items() if old.get(key) != entry}
         return self._change(summary, version, stale, puts)
@@ -253,7 +253,7 @@ class SqliteFile:
     def _change(
         self, summary: Summary, version: int, old: Mapping[str, Entry], puts: Mapping[str, Entry]
     ) -> Summary:
-        """Remove ``old``, write ``puts``, and keep the summary true. ``old`` has every entry that is replaced."""
+        """Remove ``old``, write ``puts``, and update the summary. ``old`` contains every replaced entry."""
         deleted = old.keys() - puts.keys()
         crc_sum = summary.crc_sum - sum(layout.entry_crc(key.encode(), *entry) for key, entry in old.items())
         for key in deleted:
@@ -282,7 +282,7 @@ class SqliteFile:
             self._connection.execute(statement, values)
 
     def _rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
-        """All rows at once: SQLite may find damage at any row, and here is where its errors get their types."""
+        """All rows at once: SQLite may find damage at any row, and its errors are translated here."""
         with translated(self.path):
             return self._connection.execute(query, values).fetchall()
 

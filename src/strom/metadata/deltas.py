@@ -1,7 +1,7 @@
-"""What happened between two versions of a store, and a short memory of it.
+"""Deltas between versions of a store, and a short history of them.
 
-A reader that knows a version needs only what came after it. A store remembers the last commits it made or heard of; a
-reader that was away for longer reads everything again.
+A reader that knows a version needs only what came after it. A store keeps the deltas of the last commits it made or
+learned of; a reader that is further behind reads everything again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from strom.metadata.sharing_map import SharingMap
 from strom.metadata.store import Delta, Entry
 
 KEPT_MAX = 256
-"""Deltas that a store remembers; a process looks for changes many times a second."""
+"""Deltas that a store keeps; a process checks for changes many times a second."""
 
 
 def delta_of(version: int, updates: Sequence[Update], entries: Mapping[str, Entry]) -> Delta:
-    """The delta of one commit on these entries, which made this version."""
+    """The delta of the commit of this version, applied to these entries."""
     put = {update.key: Entry(update.value, version) for update in updates if isinstance(update, Put)}
     gone = [update.key for update in updates if not isinstance(update, Put) and update.key in entries]
     return Delta(version - 1, version, put, tuple(gone))
@@ -34,25 +34,25 @@ class Known:
 
 
 class RecentDeltas:
-    """All entries at the newest version that was heard of, and the deltas that led to it. One hand at a time."""
+    """All entries at the newest known version, and the deltas that led to it. Not thread-safe."""
 
     def __init__(self, version: int = 0, entries: Mapping[str, Entry] | None = None) -> None:
         self.known = Known(version, SharingMap.of(entries or {}))
         self._deltas: deque[Delta] = deque(maxlen=KEPT_MAX)
 
     def advance(self, delta: Delta) -> None:
-        """Go on from the version that is known."""
+        """Advance from the known version."""
         assert delta.since == self.known.version
         self.known = Known(delta.version, self.known.entries.changed(delta.put, delta.gone))
         self._deltas.append(delta)
 
     def start_over(self, version: int, entries: Mapping[str, Entry]) -> None:
-        """Go on from entries that were read whole: what led to them is not known."""
+        """Restart from entries that were read whole, without deltas."""
         self.known = Known(version, SharingMap.of(entries))
         self._deltas.clear()
 
     def since(self, version: int) -> Delta | None:
-        """What came after ``version``; None when that is not remembered."""
+        """What came after ``version``; None if that is no longer kept."""
         if version == self.known.version:
             return Delta(version, version, {}, ())
         later = [one for one in self._deltas if one.version > version]

@@ -1,12 +1,12 @@
 """The metadata of one machine: SQLite, opened by every server process of the data folder at once.
 
-The owner (who holds the folder's lock) opens first, creates the files and repairs them; the others only open.
-Everybody may read and commit. Reads and ``changed_since`` have a connection of their own, so that neither waits
-for the disk of a commit.
+The owner (the process with the folder's lock) opens first, and creates or repairs the files; the others only open.
+Every process may read and commit. Reads and ``changed_since`` use a separate connection, so that they never wait for
+the disk of a commit.
 
 A commit happens under SQLite's write lock, in this order: check the requirements, change the rows, write and sync
-the second copy, commit the rows. The copy is the moment of no return: who finds it one ahead of the database
-completes the commit. Format: docs/formats/metadata.md. Damage: ``recovery.py``.
+the second copy, commit the rows. The copy is the point of no return: a process that finds it one ahead of the
+database completes the commit. Format: docs/formats/metadata.md. Damage: ``recovery.py``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EmbeddedStore:
         """Use ``open``."""
         self.path = f"{folder}/{layout.DATABASE_FILE}"
         self.notice = notice
-        """What was out of the ordinary when the owner opened the store, to be shown to people."""
+        """Anything unusual when the owner opened the store, to show to users."""
         self._copy = SecondCopy(files, folder)
         self._watchers = Watchers()
         self._closed = False
@@ -103,7 +103,7 @@ class EmbeddedStore:
         return self._watchers.add(callback)
 
     def _refresh(self) -> None:
-        """Bring the entries in memory to the present, by what is new where that is enough."""
+        """Update the entries in memory, by the delta if possible."""
         if self._reader.data_version() == self._data_version:
             return
         with self._reader.reading():
@@ -119,7 +119,7 @@ class EmbeddedStore:
         self._data_version, self._summary = data_version, summary
 
     def _remember(self, summary: Summary, updates: Sequence[Update]) -> None:
-        """Take over a commit of our own without reading it back, unless there was another one before it."""
+        """Apply our own commit in memory without reading it back, unless another one came first."""
         with self._reading:
             known = self._recent.known
             if known.version == summary.version - 1:
@@ -158,7 +158,7 @@ class EmbeddedStore:
             position = self._copy.append(version, updates)
             self._commit_rows(position, version)
         except (StorageOffline, OSError) as error:
-            # A failed sync leaves open what is on the disk; asking again would only seem to succeed.
+            # After a failed sync the state of the disk is unknown; a retry would only appear to succeed.
             self._offline = error if isinstance(error, StromError) else StorageOffline(str(error))
             raise
         return changed
@@ -171,7 +171,7 @@ class EmbeddedStore:
             raise
 
     def _take_back(self, position: int, version: int) -> None:
-        """The rows were refused (a full disk): the copy must not have them either."""
+        """The database refused the rows (a full disk): remove them from the copy too."""
         try:
             if (
                 not self._writer.is_in_transaction
@@ -185,7 +185,7 @@ class EmbeddedStore:
             )
 
     def _agreed_summary(self) -> Summary:
-        """The summary, after the copy and the database were seen to agree. Called under the write lock."""
+        """The summary, after checking that copy and database agree. Called under the write lock."""
         summary = self._writer.summary()
         if self._copy.end_version() == summary.version:
             if self._copy.is_overgrown():
@@ -194,7 +194,7 @@ class EmbeddedStore:
         return self._reconcile(summary)
 
     def _reconcile(self, summary: Summary) -> Summary:
-        """A process died between the two writes, or somebody took the copy away."""
+        """Repair after a process died between the two writes, or the copy was removed."""
         copy = self._copy.load()
         decision = decide(Condition(found=True, version=summary.version), condition_of(copy))
         if decision.action is Action.REFUSE:
@@ -210,7 +210,7 @@ class EmbeddedStore:
         return summary
 
     def copy_into(self, folder: str) -> list[str]:
-        """Copy both files, as they are between two commits of anybody; their names."""
+        """Copy both files between two commits; return their names."""
         with self._writing, translated(self.path):
             self._check_open()
             self._writer.begin_writing()

@@ -1,4 +1,4 @@
-"""The metadata in memory: for tests, simulations, and as the plainest statement of what a store does."""
+"""The metadata in memory: for tests and simulations, and as the simplest description of a store."""
 
 from __future__ import annotations
 

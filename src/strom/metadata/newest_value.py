@@ -1,7 +1,7 @@
-"""The newest of several values, each made from the one before it, by any thread that has something new.
+"""A shared value that only moves forward: each step builds on the newest one, in any thread.
 
-What is made from a store (a catalog) is made by whoever noticed the change, in its own thread, one thread at a time. So
-the value never goes back: a slower thread does not put an older one in its place, it goes on from the newest.
+The thread that notices a change of a store builds the new value (a catalog), one thread at a time. So the value never
+goes back: a slower thread continues from the newest value instead of replacing it by an older one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Newest(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The newest value so far."""
+        """The newest value."""
         return self._value
 
     def change(self, step: Callable[[T], T]) -> tuple[T, T]:
-        """Put what ``step`` makes of the value in its place; the value before, and the one after. Keep it short."""
+        """Replace the value by ``step`` of it; return the old and the new one. Keep ``step`` short."""
         with self._lock:
             before = self._value
             self._value = step(before)

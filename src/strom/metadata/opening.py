@@ -1,8 +1,8 @@
 """Bringing the two files of an embedded store into one state before it is used.
 
-Only the owner does this: the process that holds the lock of the data folder, before it lets others open the
-store. The decision is ``recovery.py``'s; here it is carried out, in an order that survives a crash at any step:
-the copy stays whole until the new database is in place.
+Only the owner does this: the process that holds the lock of the data folder, before others may open the store.
+``recovery.py`` decides; this module acts, in an order that survives a crash at any step: the copy stays intact until
+the new database is in place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def condition_of(copy: CopyState) -> Condition:
 
 
 def prepare(files: Files, folder: str, *, create: bool) -> str | None:
-    """Create, check, complete or restore; return the notice of what was out of the ordinary, if anything was."""
+    """Create, check, complete or restore; return a notice of anything unusual."""
     path = f"{folder}/{layout.DATABASE_FILE}"
     second = SecondCopy(files, folder)
     with translated(path):
@@ -110,7 +110,7 @@ def build(files: Files, folder: str, version: int, entries: dict[str, Entry]) ->
         files.remove(building + suffix)
     files.open(
         building, create=True
-    ).close()  # with the rights of all our files; SQLite would let everybody read it
+    ).close()  # with the permissions of our files; SQLite would make it world-readable
     database = SqliteFile(building, create=True)
     try:
         database.begin_writing()

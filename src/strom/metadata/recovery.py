@@ -1,9 +1,9 @@
 """What to do with a database and its second copy, found in any state. Pure: states in, a decision out.
 
 A commit is written to the copy first (``second_copy.py``), so of two whole files the newer one is right, and a
-whole copy may always replace a damaged database. What must never happen is going back: an id that was given out
-would be given out again, and two tables would share one folder. So a copy that cannot be read to its end replaces
-nothing, and a person is asked.
+whole copy may always replace a damaged database. Going back must never happen: an id would be
+assigned again, and two tables would share one folder. So a copy that cannot be read to its end replaces nothing, and
+the operator has to decide.
 
     database    copy               decision
     missing     missing            CREATE
@@ -39,7 +39,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How one of the two files was found. ``version`` is where a whole file is, or a damaged one can be read to."""
+    """The state of one of the two files. ``version``: of an intact file, or up to which a damaged one is readable."""
 
     found: bool
     version: int = 0
@@ -60,7 +60,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do, and the sentence for the log; ``loud`` when a plain crash does not explain it."""
+    """What to do, and the sentence for the log; ``loud`` if a plain crash does not explain it."""
 
     action: Action
     notice: str = ""
@@ -94,7 +94,7 @@ def _with_a_whole_database(database: Condition, copy: Condition) -> Remedy:
 
 
 def refusal(path: str, copy_path: str, notice: str) -> MetadataCorrupt:
-    """The error for a person to decide upon."""
+    """The error that asks the operator to decide."""
     return MetadataCorrupt(
         f"{path}: {notice}. Neither file is provably the newest state, so nothing was changed. Put back "
         f"{copy_path} or {path} from a backup taken after the last change of a table or partition; or, knowing "

@@ -1,11 +1,11 @@
-"""When both files are damaged and there is no backup: keep what can be read, and make sure no id comes back.
+"""For when both files are damaged and there is no backup: keep what is readable, and never reuse an id.
 
     python -m strom.metadata.salvage DATA_FOLDER
 
-For a person who stopped every server and knows what this does. Of each entry the newest readable one is kept, so
-what was created last may be missing and what was dropped last may be back. Numbers under ``counters/`` are the
-next ids to be given out: they are raised far beyond anything the lost commits can have given out, and so is the
-version. The damaged files stay beside the new ones.
+For an operator who stopped every server and knows what this does. The newest readable version of each entry is kept, so
+what was created last may be missing and what was dropped last may be back. Numbers under ``counters/`` are the next
+ids: they are raised far beyond anything that lost commits can have used, and so is the version. The damaged files stay
+beside the new ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GAP = 1_000_000_000
 
 
 def salvage(files: Files, folder: str) -> int:
-    """Make a whole store of what can be read; return the number of entries kept."""
+    """Build a store from what can be read; return the number of entries kept."""
     path, second = f"{folder}/{layout.DATABASE_FILE}", SecondCopy(files, folder)
     with translated(path):
         kept = _newest_of(_readable(files, path), second.load().entries)

@@ -1,14 +1,14 @@
 """The second copy: every commit once more, in a plain file beside the database.
 
-SQLite drops what it finds damaged in its write-ahead log, without a word; and a damaged database cannot say what
-it held. So a commit is written here, and synced, before SQLite is told to commit. It follows:
+SQLite silently drops what is damaged in its write-ahead log, and a damaged database cannot say what it held. So a
+commit is written here, and synced, before SQLite commits. Therefore:
 
     1. The copy is never behind the database, unless it was damaged or taken away.
     2. A whole copy is therefore provably the newest state, and may replace the database.
     3. A copy whose last record cannot be read proves nothing: a torn write and a flipped byte look alike.
 
-Only who holds the database's write lock touches the file, and it is opened for each use: another process may have
-written it anew in between. Who decides what follows from its state: ``recovery.py``.
+Only the holder of the database's write lock touches the file, and it is opened for each use, since another process may
+have rewritten it in between. ``recovery.py`` decides what follows from its state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strom.runtime.files import File, Files
 
 @dataclass(slots=True)
 class CopyState:
-    """What was read: everything up to the first damaged byte, and what was wrong there."""
+    """What was read, up to the first damaged byte, and what was wrong there."""
 
     found: bool = False
     version: int = 0
@@ -48,7 +48,7 @@ class SecondCopy:
         return _parse(self._files.read_whole(self.path), self.path)
 
     def end_version(self) -> int | None:
-        """The version of the last record, found from the end; None when that record cannot be trusted."""
+        """The version of the last record, found from the end; None if that record is damaged."""
         if not self._files.exists(self.path):
             return None
         file = self._files.open(self.path)
@@ -72,7 +72,7 @@ class SecondCopy:
             file.close()
 
     def cut_back(self, position: int) -> None:
-        """Forget the last commit: the database refused it."""
+        """Remove the last commit: the database refused it."""
         file = self._files.open(self.path)
         try:
             file.truncate(position)
@@ -81,11 +81,11 @@ class SecondCopy:
             file.close()
 
     def rewrite(self, version: int, entries: Mapping[str, Entry]) -> None:
-        """Replace the file by one snapshot, at once and durably."""
+        """Replace the file by one snapshot, atomically and durably."""
         self._files.write_whole(self.path, encode_header() + encode_snapshot(version, entries))
 
     def is_overgrown(self) -> bool:
-        """Whether old commits take so much room that a snapshot should replace them."""
+        """Whether old commits take so much space that a snapshot should replace them."""
         file = self._files.open(self.path)
         try:
             size = file.size()
@@ -169,7 +169,7 @@ def _check_header(content: bytes, path: str) -> int:
 
 
 def _apply_record(content: bytes, position: int, state: CopyState) -> int:
-    """Check the record at ``position``, bring ``state`` to its version, return where the next one starts."""
+    """Check the record at ``position``, apply it to ``state``, return where the next one starts."""
     kind, version, body = _record_at(content, position)
     first = position == layout.COPY_HEADER.size
     if (kind == layout.KIND_SNAPSHOT) != first:

@@ -1,7 +1,7 @@
-"""An immutable mapping whose changed copies share all that did not change.
+"""An immutable mapping whose changed copies share everything that did not change.
 
-A copy costs what was changed, not what there is: the entries lie in many small dicts, and a change replaces only the
-dicts it touches. So a catalog of 20,000 tables can be an immutable value and yet be made anew for every commit.
+The cost of a copy follows the change, not the size: entries are in many small dicts, and a change replaces only the
+dicts it touches. So a catalog of 20,000 tables can be an immutable value and still be rebuilt for every commit.
 
 Keys are texts or numbers. Iteration follows the shards, not the order of insertion, but it is the same in every
 process: the shard of a text does not depend on Python's seed, so that a simulation repeats itself.
@@ -14,14 +14,14 @@ from typing import Generic, TypeVar
 from zlib import crc32
 
 SHARD_ENTRIES = 64
-"""How many entries a shard has on average when a map is spread; four times as many before it is spread again."""
+"""Average entries per shard after spreading; the map is spread again at four times as many."""
 
 K = TypeVar("K", bound=str | int)
 V = TypeVar("V")
 
 
 class SharingMap(Mapping[K, V], Generic[K, V]):
-    """See above; made by ``of``, and from one another by ``changed``."""
+    """See above; created by ``of`` and ``changed``."""
 
     __slots__ = ("_count", "_shards")
 
@@ -32,7 +32,7 @@ class SharingMap(Mapping[K, V], Generic[K, V]):
 
     @classmethod
     def of(cls, entries: Mapping[K, V]) -> SharingMap[K, V]:
-        """A map of these entries; spread out, which takes as long as there are many."""
+        """A map of these entries; takes time proportional to their number."""
         shard_count = 1
         while shard_count * SHARD_ENTRIES < len(entries):
             shard_count *= 2
@@ -42,7 +42,7 @@ class SharingMap(Mapping[K, V], Generic[K, V]):
         return cls(shards, len(entries))
 
     def changed(self, put: Mapping[K, V], gone: Iterable[K] = ()) -> SharingMap[K, V]:
-        """A copy with some entries added or replaced, and others removed; this one stays as it is."""
+        """A copy with some entries added or replaced, and others removed; this one is unchanged."""
         shards, mask = list(self._shards), len(self._shards) - 1
         own: set[int] = set()
         count = self._count

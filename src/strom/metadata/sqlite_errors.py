@@ -1,4 +1,4 @@
-"""SQLite's errors as ours: every one of them says what the caller can do."""
+"""SQLite's errors as ours: each says what the caller can do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DAMAGE_INSIDE_IOERR = {sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CO
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Let no error of SQLite, and none of the operating system, leave untyped."""
+    """Translate every error of SQLite and of the operating system."""
     try:
         yield
     except sqlite3.ProgrammingError as error:
@@ -25,7 +25,7 @@ def translated(path: str) -> Iterator[None]:
     except sqlite3.Error as error:
         raise _typed(path, error) from error
     except UnicodeDecodeError as error:
-        # SQLite quotes a damaged definition in its message, and the sqlite3 module cannot read the message.
+        # SQLite quotes a damaged definition in its message, which the sqlite3 module then cannot decode.
         raise damaged(path, f"SQLite's complaint about it is not text ({error.object[:200]!r})") from error
     except OSError as error:
         raise StorageOffline(
@@ -47,7 +47,7 @@ def _typed(path: str, error: sqlite3.Error) -> StromError:
 
 
 def damaged(path: str, reason: str) -> MetadataCorrupt:
-    """The error for a metadata file whose bytes are not what was written."""
+    """The error for a damaged metadata file."""
     return MetadataCorrupt(
         f"{path} is damaged: {reason}. Stop every server on this folder and start again: the start restores the "
         f"file from its second copy, or says why it cannot (docs/formats/metadata.md)",

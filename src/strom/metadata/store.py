@@ -1,15 +1,15 @@
-"""The port to the metadata: read a snapshot, commit on requirements, notice changes and what they were.
+"""The port to the metadata: read a snapshot, commit with requirements, follow changes by deltas.
 
 Invariants, for every implementation (``tests/contracts/metadata_contract.py``):
 
     1. A commit happens whole or not at all, and is durable when it returns.
     2. The store's version grows by one with every commit that has updates, and never goes back.
     3. An entry's version is the store's version at which it was last put: equal versions, equal values.
-    4. A snapshot is one moment: it never shows half of a commit, and never changes afterwards.
-    5. A snapshot and the delta since it make the snapshot that would be read now.
-    6. Who follows by deltas pays for what was changed, not for what there is.
+    4. A snapshot is consistent: it never shows half of a commit, and never changes afterwards.
+    5. A snapshot plus the delta since it equals the snapshot that would be read now.
+    6. Following by deltas costs what was changed, not the size of the store.
 
-All calls are synchronous and may come from any thread. A commit waits for the disk: not for an event loop.
+All calls are synchronous and may come from any thread. A commit waits for the disk, so never call it on an event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All entries under a prefix at one moment."""
+    """All entries under a prefix at one version."""
 
     version: int
     entries: Mapping[str, Entry]
@@ -39,7 +39,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What happened to the entries between two versions: those put last, and the keys of those that are gone."""
+    """The difference between two versions: the entries that were put, and the keys that were deleted."""
 
     since: int
     version: int
@@ -48,7 +48,7 @@ class Delta:
 
 
 Watcher = Callable[[int], None]
-"""Is told the store's new version. Runs on the thread that noticed; keep it short, and never commit in it."""
+"""Called with the store's new version, on the thread that noticed it. Keep it short, and never commit in it."""
 
 
 class MetadataStore(Protocol):
@@ -58,13 +58,13 @@ class MetadataStore(Protocol):
         """Every entry whose key starts with ``prefix``."""
 
     def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
-        """Make all updates if all requirements hold, else ``Conflict`` and nothing. Return the new version."""
+        """Apply all updates if all requirements hold, else raise ``Conflict``. Return the new version."""
 
     def changed_since(self, version: int) -> bool:
-        """Whether the store is past ``version``, also by another process. Costs microseconds."""
+        """Whether the store is past ``version``, also because of another process. Costs microseconds."""
 
     def changes_since(self, version: int) -> Delta | None:
-        """What happened since a version that was read here; None when that is too long ago: read again."""
+        """What changed since a version that was read here; None if that is too long ago: then read again."""
 
     def watch(self, callback: Watcher) -> Callable[[], None]:
         """Call back whenever this object learns of a new version (own commits, ``changed_since``, ``read``).
@@ -73,11 +73,11 @@ class MetadataStore(Protocol):
         """
 
     def close(self) -> None:
-        """Give everything back. Closing twice is fine; any other call afterwards raises ``Closed``."""
+        """Release everything. Closing twice is fine; any other call afterwards raises ``Closed``."""
 
 
 class Watchers:
-    """The callbacks of one store, told once per new version."""
+    """The callbacks of one store, called once per new version."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,7 +86,7 @@ class Watchers:
         self._told = -1
 
     def add(self, callback: Watcher) -> Callable[[], None]:
-        """Remember a callback; the result forgets it."""
+        """Add a callback; return the function that removes it."""
         with self._lock:
             number = self._next
             self._next += 1
@@ -98,7 +98,7 @@ class Watchers:
         return forget
 
     def tell(self, version: int) -> None:
-        """Tell everybody, unless they know."""
+        """Call everybody back, once per version."""
         with self._lock:
             if version <= self._told:
                 return

@@ -1,8 +1,8 @@
 """Calls over connections: a server's listener and a client's caller, on the sockets of ``world.network``.
 
-Promises: answers come in any order and each reaches the one who asked; a waiting call never blocks its connection;
-payloads are neither copied nor joined; every bound (frames, bytes in flight, calls, time) holds against a peer
-that means harm, and what was counted in is counted out again, however a connection ends.
+Promises: answers come in any order, and each reaches its caller; a waiting call never blocks its connection; payloads
+are neither copied nor joined; every bound (frames, bytes in flight, calls, time) holds against a malicious peer; and
+what was counted in is counted out again, however a connection ends.
 
 Does not: know what a call means (the handler does), choose servers or retry (the client does).
 

@@ -1,14 +1,14 @@
-"""Bytes in flight, over all connections of a server: what is taken is given back, and nobody waits for ever.
+"""The budget of bytes in flight over all connections of a server: what is taken is returned, and nobody waits forever.
 
-Taking is asked first (``take``) where memory does not exist yet; what exists already is only counted (``add``). Who is
-refused waits in line (``wait``) and is called, in order, when there is room; the first in line is never overtaken.
-An amount larger than the whole pool is taken when nothing else is: a limit must not become a deadlock.
+Memory that is not allocated yet is requested (``take``); memory that already exists is only counted (``add``). A
+refused request joins a queue (``wait``) and is called back in order when there is room; the first in the queue is never
+overtaken. A request larger than the whole pool succeeds when the pool is empty: a limit must not become a deadlock.
 
-There are two pools, so that whoever holds or wants much never stands before those who want little: a quarter is for
-small things (calls that wait, the beginning of every frame), the rest for large ones (the rest of a frame, answers).
+There are two pools, so that large requests never block small ones: a quarter is for small things (waiting calls, the
+beginning of every frame), the rest for large ones (the rest of a frame, answers).
 
-A line that does not move is a reason to act: ``stuck`` tells what its first lacks, and ``press`` asks those who
-hold memory and merely wait to let go of it.
+A queue that does not move calls for action: ``stuck`` returns what its first entry lacks, and ``press`` asks holders of
+memory that merely wait to release it.
 
 Not thread-safe: one event loop owns it.
 """
@@ -19,13 +19,13 @@ from collections import deque
 from collections.abc import Callable
 
 TRIAL_BYTES = 256 * 1024
-"""So much of a frame comes out of the small pool. Who has sent it has shown that the frame is real."""
+"""How much of a frame is charged to the small pool. After that many bytes the frame is known to be real."""
 SMALL_PART = 4
-"""One part in so many is for small things."""
+"""The small pool is one part in this many."""
 
 
 class QueuePlace:
-    """A place in the line."""
+    """A place in the queue."""
 
     __slots__ = ("amount", "called", "gone")
 
@@ -35,19 +35,19 @@ class QueuePlace:
         self.gone = False
 
     def leave(self) -> None:
-        """Wait no longer. Only while the place has not been called."""
+        """Leave the queue. Only before the place was called."""
         self.gone = True
 
 
 class Pool:
-    """How many bytes are in flight, of how many."""
+    """Bytes in flight, and their limit."""
 
     def __init__(self, limit: int) -> None:
         assert limit > 0
         self.limit = limit
         self.used = 0
         self.peak = 0
-        """The most that was used since somebody set this back."""
+        """The most that was used since it was reset."""
         self._line: deque[QueuePlace] = deque()
         self._seen: QueuePlace | None = None
         self._seen_at = 0.0
@@ -59,43 +59,43 @@ class Pool:
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody stands in line."""
+        """Whether the queue is not empty."""
         return self._first() is not None
 
     def take(self, amount: int) -> bool:
-        """Count ``amount`` in, if there is room and nobody waits for it."""
+        """Take ``amount`` if there is room and nobody waits for it."""
         if self._first() is not None or not self._fits(amount):
             return False
         self.add(amount)
         return True
 
     def add(self, amount: int) -> None:
-        """Count in what exists already."""
+        """Count memory that already exists."""
         self.used += amount
         if self.used > self.peak:
             self.peak = self.used
 
     def give(self, amount: int) -> None:
-        """Count out, and call those who can go on now."""
+        """Return ``amount``, and call those who can continue."""
         self.used -= amount
         assert self.used >= 0, "more given back than taken"
         self.serve()
 
     def wait(self, amount: int, called: Callable[[], None]) -> QueuePlace:
-        """Stand in line for ``amount`` (0: until it is not full); it is counted in before ``called`` is called."""
+        """Queue for ``amount`` (0: until it is not full); it is taken before ``called`` is called."""
         place = QueuePlace(amount, called)
         self._line.append(place)
         return place
 
     def serve(self) -> None:
-        """Call those who can go on now; also after somebody has left the line."""
+        """Call those who can continue; also after somebody left the queue."""
         while (place := self._first()) is not None and self._fits(place.amount):
             self._line.popleft()
             self.add(place.amount)
             place.called()
 
     def stuck(self, now: float, patience_s: float) -> int:
-        """What the first in line lacks, if the same one has been there for so long; else 0. Asked now and again."""
+        """What the first in the queue lacks, if it has been first for that long; else 0. Called periodically."""
         first = self._first()
         if first is not self._seen or first is None:
             self._seen, self._seen_at = first, now
@@ -125,7 +125,7 @@ class Budget:
         self.small_at = float("-inf")
         """When a small call of any connection was answered last (the clock's monotonic time)."""
         self.relief: list[Callable[[], None]] = []
-        """Called by ``press``: let go of what is held while waiting for something else."""
+        """Called by ``press``: release what is held while waiting for something else."""
 
     @property
     def used(self) -> int:
@@ -134,11 +134,11 @@ class Budget:
 
     @property
     def peak(self) -> int:
-        """About the most that was used since ``forget_peak``."""
+        """Roughly the most that was used since ``forget_peak``."""
         return self.small.peak + self.large.peak
 
     def forget_peak(self) -> None:
-        """Watch anew."""
+        """Reset the peak."""
         self.small.peak, self.large.peak = self.small.used, self.large.used
 
     @property
@@ -148,31 +148,31 @@ class Budget:
 
     @property
     def crowded(self) -> bool:
-        """Whether more than half of a pool is used: who only waits, with memory at hand, should make room."""
+        """Whether more than half of a pool is used: a call that merely waits should release its memory."""
         small, large = self.small, self.large
         return 2 * small.used > small.limit or 2 * large.used > large.limit
 
     @property
     def scarce(self) -> bool:
-        """Whether somebody stands in line: nobody should hold memory without need."""
+        """Whether somebody waits for memory: nobody should hold any without need."""
         return self.small.waiting or self.large.waiting
 
     def pool_of(self, amount: int) -> Pool:
-        """Where an amount is taken from that is held as a whole."""
+        """The pool for an amount that is held as a whole."""
         return self.small if amount <= self.trial_bytes else self.large
 
     def add(self, amount: int) -> None:
-        """Count in a frame that exists already."""
+        """Count a frame that already exists."""
         self.small.add(min(amount, self.trial_bytes))
         self.large.add(max(amount - self.trial_bytes, 0))
 
     def give(self, amount: int) -> None:
-        """Count out a frame, or as much of it as was counted in."""
+        """Return a frame, or as much of it as was counted."""
         self.small.give(min(amount, self.trial_bytes))
         if amount > self.trial_bytes:
             self.large.give(amount - self.trial_bytes)
 
     def press(self) -> None:
-        """Memory is short: ask everyone who merely holds some to let go of it."""
+        """Memory is short: ask everyone who merely holds some to release it."""
         for ask in self.relief:
             ask()

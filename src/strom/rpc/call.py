@@ -12,14 +12,14 @@ from strom.rpc.promise import Promise
 from strom.runtime.files import Bytes
 
 Answer = Message | Awaitable[Message] | Promise[Message]
-"""What a handler gives: the answer, or what will become it."""
+"""What a handler returns: the answer, or something that will become it."""
 
 
 AtOnce = Callable[[Bytes, int], list[Bytes] | None]
 """Answers a call of the first version without reading it into messages: (frame, request id) -> the answer's frame, as
 buffers to send in order.
 
-None: the call is served as every other is. It raises nothing, and does nothing before it is sure of its answer.
+None: the call takes the usual path. It must not raise, and must do nothing before it is sure of its answer.
 """
 
 
@@ -35,18 +35,18 @@ class Call(NamedTuple):
     listener_name: str
     connection_id: int
     share: BudgetShare
-    """What the call holds of the server's memory; given back when the answer has left."""
+    """The memory that the call holds; returned when the answer has been sent."""
 
 
 class Handler(Protocol):
     """Answers calls.
 
-    A message returned is sent at once: the cheapest way, for what takes microseconds. An awaitable is waited for
-    beside other calls: a promise is answered the moment it is kept, a future a round of the loop later, a coroutine
-    becomes a task. Calls may share a future, unless they are of a kind that is cancelled with its connection
-    (``api.waits``). An exception becomes an error response, unless the handler also has a method
-    ``failed(call, error) -> Message | None`` and that gives a response. Where it has a mapping ``at_once`` of API keys
-    to functions, those are asked first (``AtOnce``).
+    A returned message is sent immediately: the cheapest way, for work of microseconds. An awaitable is awaited while
+    other calls proceed: a promise is answered as soon as it is settled, a future one round of the loop later, and a
+    coroutine becomes a task. Calls may share a future, unless they are cancelled with their connection (``api.waits``).
+    An exception becomes an error response, unless the handler has a method ``failed(call, error) -> Message | None``
+    that returns a response. If the handler has a mapping ``at_once`` of API keys to functions, these are tried first
+    (``AtOnce``).
     """
 
     def __call__(self, call: Call, /) -> Answer:

@@ -1,7 +1,7 @@
-"""What one call holds of the server's memory beyond its own frame: what it reads, decompresses, and answers.
+"""The memory that one call holds beyond its frame: what it reads, decompresses, and answers.
 
-It is taken before the memory is made, and kept until the answer has left or is counted as unsent. A call that holds
-something already does not wait for more, it goes on with what it has: so nobody waits for somebody who waits.
+It is taken before the memory is allocated, and held until the answer was sent or is counted as unsent. A call that
+already holds memory does not wait for more but continues with what it has, so no call waits for a waiting call.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from strom.errors import Busy
 from strom.rpc.budget import Budget, Pool, QueuePlace
 
 WAIT_S = 5.0
-"""A call that finds no memory for so long is told to come again."""
+"""A call that gets no memory for this long is refused with Busy."""
 
 
 class BudgetShare:
-    """One call's part of a budget. Belongs to its loop."""
+    """One call's share of the budget. Belongs to its loop."""
 
     __slots__ = ("_budget", "_pool", "amount")
 
@@ -28,16 +28,16 @@ class BudgetShare:
 
     @property
     def scarce(self) -> bool:
-        """Whether others stand in line for memory."""
+        """Whether others wait for memory."""
         return self._budget.scarce
 
     @property
     def crowded(self) -> bool:
-        """Whether so much is held, by all calls, that who only waits should make room."""
+        """Whether all calls together hold so much that a merely waiting one should release its memory."""
         return self._budget.crowded
 
     def take(self, amount: int) -> bool:
-        """Hold ``amount`` more, if there is room and nobody waits for it."""
+        """Take ``amount`` more, if there is room and nobody waits for it."""
         pool = self._of(amount)
         if not pool.take(amount):
             return False
@@ -45,14 +45,14 @@ class BudgetShare:
         return True
 
     def add(self, amount: int) -> None:
-        """Hold what exists already."""
+        """Count memory that already exists."""
         pool = self._of(amount)
         pool.add(amount)
         self._holds(pool, amount)
 
     async def wait(self, amount: int, timeout_s: float = WAIT_S) -> bool:
-        """Hold ``amount`` when there is room; False when there was none in time. Only for who holds nothing."""
-        assert self.amount == 0, "who holds memory does not wait for more"
+        """Wait for ``amount``; False if there was no room in time. Only for a call that holds nothing."""
+        assert self.amount == 0, "a call that holds memory must not wait for more"
         pool = self._of(amount)
         if pool.take(amount):
             self._holds(pool, amount)
@@ -79,18 +79,18 @@ class BudgetShare:
         return True
 
     def part(self) -> BudgetShare:
-        """A share of its own, for a part of the call that is done beside others; ``join`` it in the end."""
+        """A separate share for a part of the call that runs concurrently; ``join`` it in the end."""
         return BudgetShare(self._budget)
 
     def join(self, part: BudgetShare) -> None:
-        """Hold from now on what a part holds."""
+        """Take over what a part holds."""
         amount = part.amount
         if amount:
             self.add(amount)
             part.close()
 
     async def need(self, amount: int) -> None:
-        """As ``wait``; Busy when there was no room in time."""
+        """Like ``wait``, but raises Busy if there was no room in time."""
         if not await self.wait(amount):
             raise Busy(
                 f"{amount} bytes of memory were not free in time (server.inflight-bytes-max): try again",
@@ -98,13 +98,13 @@ class BudgetShare:
             )
 
     def keep(self, amount: int) -> None:
-        """Give back all but so much."""
+        """Return all but ``amount``."""
         if self._pool is not None and amount < self.amount:
             spare, self.amount = self.amount - amount, amount
             self._pool.give(spare)
 
     def close(self) -> None:
-        """Give back everything."""
+        """Return everything."""
         if self.amount:
             self.keep(0)
 
@@ -118,7 +118,7 @@ class BudgetShare:
         self.amount += amount
 
     def _given_up(self, place: QueuePlace, granted: asyncio.Future[None], pool: Pool, amount: int) -> bool:
-        """Leave the line; True when it was our turn already, in the same moment."""
+        """Leave the queue; True if our turn had just come."""
         if granted.done() and not granted.cancelled():
             self._holds(pool, amount)
             return True

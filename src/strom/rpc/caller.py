@@ -1,7 +1,7 @@
 """Calls a server: one connection, any number of calls at once.
 
-The buffers of a request are sent as they are: they must not change until ``call`` returns (or, when it is
-cancelled or times out, until the caller is closed). The payloads of an answer are views of memory of their own.
+The buffers of a request are sent without a copy: they must not change until ``call`` returns (or, if it is cancelled or
+times out, until the caller is closed). The payloads of an answer are views of its own memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIENT_NAME = "strom"
 
 
 class CallerStatistics(NamedTuple):
-    """What went over the connection."""
+    """Counters of the connection."""
 
     bytes_sent: int
     bytes_received: int
@@ -34,7 +34,7 @@ class CallerStatistics(NamedTuple):
 
 
 class Caller:
-    """A connection to a server, with the versions of the calls it knows. Made by ``connect``."""
+    """A connection to a server, with the negotiated versions of its calls. Created by ``connect``."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -73,7 +73,7 @@ class Caller:
 
     @property
     def closed(self) -> bool:
-        """Whether no more calls are possible, by ``close`` or because the connection broke."""
+        """Whether no more calls are possible, because of ``close`` or a broken connection."""
         return self._connection.broken is not None
 
     @property
@@ -84,7 +84,7 @@ class Caller:
     async def call(
         self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
     ) -> Response:
-        """Ask and wait for the answer. Raises the server's error as what it is, RequestTimeout, or Disconnected."""
+        """Send a request and wait for the answer. Raises the server's error, RequestTimeout, or Disconnected."""
         connection = self._connection
         while connection.congested:
             await connection.writable()
@@ -95,7 +95,7 @@ class Caller:
     def start(
         self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
     ) -> Promise[Response] | None:
-        """As ``call``, but sent before this returns; None when too much is unsent, so that one should ``call``."""
+        """Like ``call``, but sent before this returns; None if too much is unsent: then use ``call``."""
         if self._connection.congested:
             return None
         answer: Promise[Response] = Promise()
@@ -109,7 +109,7 @@ class Caller:
         return version
 
     def statistics(self) -> CallerStatistics:
-        """What went over the connection so far."""
+        """The counters of the connection so far."""
         connection = self._connection
         return CallerStatistics(connection.bytes_sent, connection.bytes_received, connection.requests)
 
@@ -122,14 +122,14 @@ class Caller:
         await self._connection.wait_closed()
 
     async def _agree(self, timeout_s: float) -> None:
-        """Learn which calls the server offers, and take the highest version that both sides know."""
+        """Ask which calls the server offers, and choose the highest version that both sides know."""
         offer = await self.call(API_VERSIONS, hello(), timeout_s=timeout_s)
         self.server_type = offer.server_type
         self._versions |= agreed_versions(offer)
 
 
 def hello() -> ApiVersionsRequest:
-    """The first words of a client."""
+    """The first request of a client."""
     return ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=__version__)
 
 

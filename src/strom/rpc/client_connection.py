@@ -1,6 +1,6 @@
 """The client's end of a connection: requests out, answers matched by their id, in any order.
 
-When the connection breaks, every call that waits ends with the reason. Deadlines share one timer.
+When the connection breaks, every waiting call ends with the reason. Deadlines share one timer.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from strom.runtime.files import Bytes
 
 RESPONSE_BYTES_MAX = 1 << 30
 RESPONSE_FIELDS_MAX = 5_000_000
-"""Answers come from a server we chose: the bounds are there to notice nonsense."""
+"""Answers come from a server we chose; the bounds only catch garbage."""
 
 
 _Waiting = tuple[Api[Any, Any], "asyncio.Future[Any] | Promise[Any]", float]
-"""A call, where its answer goes, and its deadline."""
+"""A call, the future of its answer, and its deadline."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -87,13 +87,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._set_timer(deadline)
 
     async def writable(self) -> None:
-        """Wait until the server has read enough of what was sent."""
+        """Wait until the server has read enough of what we sent."""
         if self._writable is not None:
             await asyncio.shield(self._writable)
 
     @property
     def congested(self) -> bool:
-        """Whether much is unsent: better wait for ``writable`` first."""
+        """Whether so much is unsent that one should wait for ``writable`` first."""
         return self._writable is not None
 
     def close(self, reason: StromError) -> None:
@@ -106,10 +106,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         """After ``close``: return when the connection is gone."""
         await asyncio.shield(self._lost)
 
-    # --- what the transport tells ---------------------------------------------------------------------------
+    # --- callbacks of the transport ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A stream's transport always is one; uvloop's does not say so by inheritance.
+        # A stream's transport always is a Transport; uvloop's does not inherit from it.
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -159,7 +159,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         succeeded, request_id = read_response_head(frame)
         waiting = self._waiting.pop(request_id, None)
         if waiting is None or waiting[1].done():
-            return  # it came too late: nobody waits any more
+            return  # too late: nobody waits for it any more
         api, future, _ = waiting
         try:
             if succeeded:
@@ -194,7 +194,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         now = self._loop.time()
         self._timer, self._timer_at = None, float("inf")
         for request_id, (api, future, deadline) in list(self._waiting.items()):
-            # uvloop counts in milliseconds: a timer may be that much early.
+            # uvloop counts in milliseconds, so a timer may fire that much early.
             if deadline <= now + 0.001:
                 del self._waiting[request_id]
                 if not future.done():

@@ -1,8 +1,8 @@
 """One connection of a listener: frames in, answers out.
 
-A call that its handler answers at once is answered in the same turn of the loop, without a task. One that waits
-is answered when it is ready, in any order. What holds the connection back is decided in ``flow.py``; what a frame
-means, in ``service.py``.
+A call that its handler answers immediately is answered in the same turn of the loop, without a task. A waiting one is
+answered when it is ready, in any order. ``flow.py`` decides when to stop reading; ``service.py`` knows what a frame
+means.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from strom.runtime.files import Bytes
 FRAMES_PER_TURN = 32
 """Frames of one connection served in a row before the others get their turn."""
 TURN_S = 0.001
-"""Or for so long: a frame that is answered on the loop may take as much as a hundred others."""
+"""Or until this much time has passed: one frame answered on the loop may take as long as a hundred others."""
 LINGER_S = 1.0
-"""How long a refused connection stays open: closing it at once would take the error away from the other side."""
+"""How long a refused connection stays open: closed at once, the other side would not see the error."""
 
 AREA_BYTES_BEFORE_LOGIN = 2048
-"""Room for the frames of one who has not logged in."""
+"""Buffer for frames before login."""
 
 _NOWHERE = memoryview(bytearray(64 * 1024))
-"""Where the bytes of a refused connection go."""
+"""Receives the bytes of a refused connection."""
 
 _Answer = asyncio.Future[Message] | Promise[Message]
 
@@ -53,7 +53,7 @@ class _Waiting:
 
 
 class Look(NamedTuple):
-    """Where a connection stood at some time."""
+    """The progress of a connection at some time."""
 
     at: float
     frames: int
@@ -95,10 +95,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._made_at = self._active_at = self._frame_at = self._heard_at = self._unsent_at = now
         self._looked = Look(now, 0, 0, 0)
 
-    # --- what the transport tells ---------------------------------------------------------------------------
+    # --- callbacks of the transport ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A stream's transport always is one; uvloop's does not say so by inheritance.
+        # A stream's transport always is a Transport; uvloop's does not inherit from it.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.answer_bytes_high)
         peer = transport.get_extra_info("peername")
@@ -137,10 +137,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.flow.count_unsent(0)
         self.flow.release(PauseReason.ANSWERS)
 
-    # --- what the listener tells ----------------------------------------------------------------------------
+    # --- calls of the listener ----------------------------------------------------------------------------
 
     def overdue(self, now: float) -> str | None:
-        """Why the connection has to go, or None. Asked now and again: what happens per frame stays cheap."""
+        """Why the connection must be closed, or None. Called periodically, so that the work per frame stays small."""
         limits = self._limits
         if self._reader.bytes != self._bytes_seen or self.flow.holds or not self._reader.amid_frame:
             self._heard_at = now
@@ -148,7 +148,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._bytes_seen = self._reader.bytes
             self._active_at = now
         if self._reader.frames != self._frames_seen or not self._reader.amid_frame or self.flow.holds:
-            # While we hold the connection back, a frame that does not end is not the other side's fault.
+            # While we do not read, an unfinished frame is not the other side's fault.
             self._frames_seen = self._reader.frames
             self._frame_at = now
         if not self._session.welcome and now - self._made_at > limits.login_timeout_s:
@@ -165,7 +165,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._stalled(now) if self.flow.holds & PauseReason.ANSWERS else None
 
     def look(self, now: float) -> float:
-        """How long it would hold the memory of its frame and its answers, at the pace since the look before."""
+        """How long it would hold the memory of its frame and answers, at the pace since the last check."""
         reader, before = self._reader, self._looked
         unsent = self._unsent()
         self._looked = Look(now, reader.frames, reader.bytes, unsent)
@@ -185,7 +185,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def address(self) -> str:
-        """Where it comes from."""
+        """The address of the other side."""
         return self._session.address
 
     @property
@@ -194,12 +194,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._session.welcome
 
     def stop(self) -> None:
-        """Read no more; close when what waits is answered."""
+        """Stop reading; close when all waiting calls are answered."""
         self.flow.hold(PauseReason.STOPPING)
         self._close_if_done()
 
     def cancel(self) -> None:
-        """End what still waits, with an error."""
+        """End waiting calls with an error."""
         for future in list(self._waiting.values()):
             future.cancel()
 
@@ -211,7 +211,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # --- reading --------------------------------------------------------------------------------------------
 
     def _live(self) -> asyncio.Transport | None:
-        """The transport, unless it is closing: then it may not be touched any more."""
+        """The transport; None while it is closing, when it must not be touched."""
         transport = self._transport
         return None if transport is None or transport.is_closing() else transport
 
@@ -220,7 +220,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             transport.pause_reading()
 
     def _resume(self) -> None:
-        # Not right here: this may be called from deep inside the end of another connection's call.
+        # Not here: this may be called deep inside the end of another connection's call.
         self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -260,7 +260,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._give_way()
 
     def _give_way(self) -> None:
-        """Others first."""
+        """Let other connections go first."""
         flow = self.flow
         flow.hold(PauseReason.TURN)
         go_on = partial(flow.release, PauseReason.TURN)
@@ -270,7 +270,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._loop.call_soon(go_on)
 
     def _step_back(self, passed_s: float, worked: float | None) -> None:
-        """A turn is over: if it had the loop for long, read no more of it for a while when others ask small things."""
+        """After a turn: if it used the loop for long and others make small calls, stop reading for a while."""
         slow = self._service.slow
         late_s = slow.had_it_s(passed_s, worked) - TURN_S
         self._was_late = late_s >= 0
@@ -280,7 +280,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._loop.call_later(wait_s, self.flow.release, PauseReason.SLOW)
 
     def _refuse(self, error: StromError) -> None:
-        """The stream makes no sense any more: say why if possible, then close."""
+        """The stream is invalid: report why if possible, then close."""
         self._refused = True
         head = error.facts.get("head")
         if not isinstance(head, bytes):
@@ -356,13 +356,13 @@ class ServerConnection(asyncio.BufferedProtocol):
             if waiting.call.api.role is Role.CONNECTION:
                 self._login_changed()
         elif not future.cancelled():
-            future.exception()  # seen: nobody is left to tell
+            future.exception()  # retrieved: nobody is left to receive it
         waiting.call.share.close()
         self.flow.ended(waiting.size)
         self._close_if_done()
 
     def _frame_of(self, waiting: _Waiting, future: _Answer) -> list[Bytes]:
-        # Nothing is raised here: the traceback of an error that is kept would hold this frame, and so the connection.
+        # Do not raise: the traceback of a stored error would keep this frame alive, and so the connection.
         call, request_id = waiting.call, waiting.request_id
         if future.cancelled():
             return self._service.failure(

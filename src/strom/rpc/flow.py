@@ -1,12 +1,12 @@
-"""What one connection has in flight, and whether it may read on. Pure: the connection does what it is told.
+"""What one connection has in flight, and whether it may read on. Pure: the connection acts on it.
 
-Reading stops while there is a reason (``PauseReason``) and goes on when the last one has gone.
+Reading stops while there is a reason (``PauseReason``) and resumes when the last one is gone.
 
-Counting. A large frame is counted as it arrives: first a little, which grows with what has come, and once so much
-is there that the frame is no empty promise (``Budget.trial_bytes``), all the rest of it. A small one is counted when
-its call has to wait. Both until the call is answered, even if the connection is lost before. Unsent answers are counted
-while the other side is slow to read. What a connection counts is in the server's budget too; when its last call has
-ended and it is lost, both hold nothing of it.
+Counting: a large frame is counted as it arrives, first a little, which grows with what has arrived; once the frame is
+known to be real (``Budget.trial_bytes``), all the rest. A small frame is counted when its call has to wait. Both until
+the call is answered, even if the connection is lost before. Unsent answers are counted while the other side reads
+slowly. Everything is also counted in the server's budget; after a connection is lost and its last call has ended,
+nothing of it remains in either.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from strom.rpc.budget import Budget, Pool, QueuePlace
 from strom.rpc.limits import ListenerLimits
 
 FIRST_BYTES = 64 * 1024
-"""What a frame may begin with while memory is short; it is doubled when that has come."""
+"""The first allowance of a frame while memory is short; doubled each time it has arrived."""
 CALL_BYTES = 2048
-"""What a waiting call takes beside its frame."""
+"""Memory of a waiting call besides its frame."""
 
 
 class PauseReason:
-    """Why nothing is read. Plain bits, since they are looked at for every call."""
+    """Why reading is paused. Plain bits, since they are checked for every call."""
 
-    ANSWERS = 1  # the other side does not read what it asked for
+    ANSWERS = 1  # the other side does not read its answers
     CALLS = 2  # too many calls wait
     BYTES = 4  # too many bytes of this connection are in flight
-    BUDGET = 8  # too many bytes of all connections are
+    BUDGET = 8  # too many bytes of all connections are in flight
     TURN = 16  # others first
     STOPPING = 32  # the listener closes
-    SLOW = 64  # its last call took long on the loop, and others ask small things
+    SLOW = 64  # its last call took long on the loop, and others make small calls
 
 
 class Flow:
@@ -67,7 +67,7 @@ class Flow:
         self.holds |= reason
 
     def release(self, reason: int) -> None:
-        """This reason has gone."""
+        """This reason is gone."""
         if self.holds & reason:
             self.holds &= ~reason
             if self.holds == 0:
@@ -76,7 +76,7 @@ class Flow:
     def may_serve(self) -> bool:
         """Whether the next frame may be served; if not, ``resume`` is called when it may.
 
-        A frame that has begun goes on arriving whatever the budget says: only its end gives the memory back.
+        A frame that has begun keeps arriving whatever the budget: only its end returns the memory.
         """
         if self._budget.small.used > self._budget.small.limit and self._place is None and not self._size:
             self._stand_in_line(self._budget.small, 0)
@@ -85,7 +85,7 @@ class Flow:
     # --- a large frame --------------------------------------------------------------------------------------
 
     def grant(self, size: int, arrived: int) -> int:
-        """How many bytes of a large frame there may be, of which so many have arrived.
+        """How many bytes of a large frame may arrive in total, given how many have arrived.
 
         More than that, or 0: then ask again when ``resume`` is called.
         """
@@ -109,7 +109,7 @@ class Flow:
         return target
 
     def _target(self, size: int, arrived: int) -> int:
-        """How much may arrive next. What one pool gives never reaches into the other's."""
+        """How much may arrive next. One pool's grant never extends into the other's part."""
         trial = self._budget.trial_bytes
         if self._arriving >= trial:
             return size
@@ -118,7 +118,7 @@ class Flow:
         return min(size, trial, max(first, 2 * arrived))
 
     def arrived(self) -> int:
-        """A frame is complete: what is counted for it, from now on in the hands of the caller."""
+        """A frame is complete: return what is counted for it; the caller is responsible from now on."""
         size = self._arriving
         if size:
             assert not self._granted
@@ -154,7 +154,7 @@ class Flow:
         self.release(PauseReason.CALLS)
 
     def uncount(self, size: int) -> None:
-        """The frame of an answered call is needed no more."""
+        """The frame of an answered call is no longer needed."""
         self.bytes -= size
         assert self.bytes >= 0
         self._budget.give(size)
@@ -176,8 +176,8 @@ class Flow:
         if self._place is not None:
             self._place.leave()
             self._place = None
-            self._pool.serve()  # whoever stood behind
-        self._pause = self._resume = _nothing  # what points to the connection would keep it
+            self._pool.serve()  # those behind it in the queue
+        self._pause = self._resume = _nothing  # a reference would keep the connection alive
         self.count_unsent(0)
         self._granted = False
         size, self._size, self._arriving = self._arriving, 0, 0
@@ -198,4 +198,4 @@ class Flow:
 
 
 def _nothing() -> None:
-    """There is no connection any more."""
+    """For a connection that is gone."""

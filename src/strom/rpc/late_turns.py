@@ -1,7 +1,7 @@
-"""Connections that used up their last turn: while others ask small things, one of them at a time has the loop.
+"""Connections that used up their last turn: while others make small calls, these get the loop one at a time.
 
-Each may be within its rights, with a call of two milliseconds; but a small call that arrives behind twenty of them
-would wait for all twenty. So they stand in one line, and between two of them the loop hears everybody else.
+Each may be legitimate, with a call of two milliseconds, but a small call behind twenty of them would wait for all
+twenty. So they share one queue, and between two of them the loop serves everybody else.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 
 class LateTurns:
-    """The line of a listener."""
+    """The queue of a listener."""
 
     def __init__(self) -> None:
         self._line: deque[Callable[[], None]] = deque()
 
     def wait(self, loop: asyncio.AbstractEventLoop, go: Callable[[], None]) -> None:
-        """Have ``go`` called when it is its turn: not before the loop has been round once."""
+        """Call ``go`` when its turn comes, after at least one round of the loop."""
         self._line.append(go)
         if len(self._line) == 1:
             loop.call_soon(self._next, loop)

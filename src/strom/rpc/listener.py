@@ -1,7 +1,7 @@
 """A server's open port: accepts connections, bounds them, and ends them.
 
-Closing is in steps: take no more connections and read no more requests, let the calls that run end, cancel those that
-do not within the time given, send what is left, close.
+Closing has steps: accept no more connections and read no more requests, let running calls end, cancel those that take
+too long, send the remaining answers, close.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from strom.runtime.sockets import Listening
 from strom.runtime.world import World
 
 LAST_WORDS_S = 1.0
-"""After the calls have ended: the time to send their answers."""
+"""Time to send the last answers after all calls have ended."""
 
 
 class Listener:
@@ -64,7 +64,7 @@ class Listener:
         )
         self._connections: dict[ServerConnection, None] = {}
         self._strangers: dict[str, dict[ServerConnection, None]] = {}
-        """By address, the oldest first: who has not logged in."""
+        """Connections that have not logged in, by address, the oldest first."""
         self._connection_ids = 0
         self._listening: Listening | None = None
         self._look: asyncio.TimerHandle | None = None
@@ -106,7 +106,7 @@ class Listener:
         await self._listening.wait_closed()
 
     def statistics(self) -> InFlight:
-        """Counts over all connections."""
+        """Counters over all connections."""
         flows = [connection.flow for connection in self._connections]
         return InFlight(
             connections=len(flows),
@@ -128,7 +128,7 @@ class Listener:
         )
 
     def _made(self, connection: ServerConnection) -> bool:
-        """A connection is open; False when there are too many."""
+        """Register a connection; False if there are too many."""
         welcome = len(self._connections) < self._limits.connections_max and not self._stopping
         if not welcome:
             self._service.traffic.dropped("too many connections")
@@ -139,7 +139,7 @@ class Listener:
         return welcome
 
     def _receive(self, stranger: ServerConnection) -> None:
-        """Somebody has to log in first. Of too many from one address the oldest goes: a login takes a moment only."""
+        """Register a connection that has to log in. If an address has too many, drop the oldest: a login is quick."""
         others = self._strangers.setdefault(stranger.address, {})
         others[stranger] = None
         if len(others) > self._limits.connections_before_login_max:
@@ -160,7 +160,7 @@ class Listener:
             self._empty.set()
 
     def _look_again(self) -> None:
-        """Drop connections that are overdue, now and again."""
+        """Periodically drop overdue connections."""
         loop = asyncio.get_running_loop()
         for connection in list(self._connections):
             reason = connection.overdue(loop.time())
@@ -172,7 +172,7 @@ class Listener:
         self._look = loop.call_later(self._limits.look_every_s, self._look_again)
 
     def _make_room(self, now: float) -> None:
-        """Where somebody waits for memory and none becomes free: drop who holds some and hardly gets on."""
+        """If a request waits for memory and none becomes free, drop connections that hold some and hardly progress."""
         limits, budget = self._limits, self._service.budget
         paces = [(connection.look(now), connection) for connection in self._connections]
         slow = sorted(

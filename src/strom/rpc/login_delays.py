@@ -1,10 +1,10 @@
-"""How long a login waits for its answer: the longer, the more of them have failed.
+"""How long the answer to a login is delayed: the more failures, the longer.
 
-Counted per address and user, and per address: guessing gets slow, whoever it is that is guessed. Nobody is locked out:
-the longest delay is a few seconds, and who comes from elsewhere does not wait. A right password waits as long as a
-wrong one, or the delay would tell which it was. Failures are forgotten as time goes by.
+Failures are counted per address and user, and per address, so guessing gets slow whichever user is guessed. Nobody is
+locked out: the longest delay is a few seconds, and other addresses do not wait. A correct password waits as long as a
+wrong one, since the delay would otherwise reveal it. Failures expire.
 
-No I/O and no timers: the caller says what time it is, and waits.
+No I/O and no timers: the caller passes the time, and waits.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ FIRST_S = 0.1
 """The delay after the first failure of an address and user; each further one doubles it."""
 LONGEST_S = 5.0
 ADDRESS_FREE = 10
-"""So many failures of one address, with any users, before it is slowed as a whole."""
+"""Failures of one address, with any users, before the whole address is delayed."""
 ADDRESS_LONGEST_S = 1.0
 """Others may come from the same address."""
 FORGET_S = 60.0
-"""After so long without another failure nothing is remembered."""
+"""Failures are forgotten after this long without another one."""
 REMEMBERED_MAX = 10_000
-"""Of addresses, and of addresses with users; those that failed longest ago are forgotten first."""
+"""Limit for addresses, and for addresses with users; the oldest failures are forgotten first."""
 LINES_PER_USER, LINES_PER_ADDRESS = 3, 100
 
 Key = tuple[str, bytes | None]
@@ -37,15 +37,15 @@ class LoginDelays:
         return len(self._failed)
 
     def delay_s(self, address: str, user: bytes, now: float) -> float:
-        """How long this login waits for its answer."""
+        """How long to delay the answer to this login."""
         own = self._count((address, user), now)
         whole = max(self._count((address, None), now) - ADDRESS_FREE, 0)
         return max(_doubled(own, LONGEST_S), _doubled(whole, ADDRESS_LONGEST_S))
 
     def failed(self, address: str, user: bytes, now: float) -> tuple[int, bool]:
-        """A login failed: how many of this address have, and whether that is worth a line in the log.
+        """Count a failed login; return the failures of this address, and whether to log it.
 
-        The first ones of each user are; of a flood, the first and every one that doubles their number.
+        The first failures of each user are logged; of a flood, the first and every one that doubles their number.
         """
         own, whole = self._add((address, user), now), self._add((address, None), now)
         while len(self._failed) > REMEMBERED_MAX:
@@ -53,7 +53,7 @@ class LoginDelays:
         return whole, whole & (whole - 1) == 0 or (own <= LINES_PER_USER and whole <= LINES_PER_ADDRESS)
 
     def succeeded(self, address: str, user: bytes) -> None:
-        """The user is in: what they mistyped before is forgiven. What the address did is not."""
+        """The user has logged in: forget the user's failures, but not those of the address."""
         self._failed.pop((address, user), None)
 
     def _add(self, key: Key, now: float) -> int:

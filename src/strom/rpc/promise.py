@@ -1,8 +1,8 @@
-"""A result that comes later, and is passed on the moment it is there.
+"""A future that calls back immediately.
 
-An ``asyncio.Future`` calls back a round of the loop later: whoever waits for a row would wait for everybody else's turn
-first. A promise calls back inside ``set_result``. So its callbacks must be short, must not rely on anything that
-happens after ``set_result`` in its caller, and belong to the one loop; what they raise is logged, not passed up.
+An ``asyncio.Future`` calls back one round of the loop later, so a caller that waits for a row would wait for everybody
+else's turn first. A promise calls back inside ``set_result``. So its callbacks must be short, must not rely on anything
+that its caller does after ``set_result``, and belong to one loop; their exceptions are logged, not raised.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Promise(Generic[Result]):
-    """Settled once: with a result, with an error, or by ``cancel``. Later attempts are not heard."""
+    """Settled once: with a result, with an error, or by ``cancel``. Later attempts are ignored."""
 
     __slots__ = ("_callbacks", "_done", "_error", "_result")
 
@@ -44,7 +44,7 @@ class Promise(Generic[Result]):
         return self._result  # type: ignore[return-value]
 
     def exception(self) -> BaseException | None:
-        """The error, if that is how it ended."""
+        """The error, if there is one."""
         assert self._done
         return self._error
 
@@ -57,18 +57,18 @@ class Promise(Generic[Result]):
         self._settle(None, error)
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """Cancel: nobody wants the result any more."""
         self._settle(None, asyncio.CancelledError())
 
     def add_done_callback(self, callback: Callable[[Promise[Result]], None]) -> None:
-        """Call ``callback`` when it is settled, after those that were added before; at once if it is."""
+        """Call ``callback`` when it is settled, in order of addition; immediately if it already is."""
         if self._done:
             self._call(callback)
         else:
             self._callbacks.append(callback)
 
     def __await__(self) -> Generator[Any, None, Result]:
-        """For those who have the time."""
+        """Await the result, one round of the loop later."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.add_done_callback(lambda _: self._pass_on(future))
         return future.__await__()
@@ -97,4 +97,4 @@ class Promise(Generic[Result]):
         try:
             callback(self)
         except Exception:
-            logger.exception("what was to follow an answer failed")
+            logger.exception("a callback of an answer failed")

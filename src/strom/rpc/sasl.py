@@ -11,19 +11,19 @@ from strom.runtime.files import Bytes
 
 PLAIN = "PLAIN"
 USER_BYTES_MAX = 128
-"""So much of a name is remembered and logged."""
+"""How much of a user name is stored and logged."""
 
 
 class Sasl:
-    """Knows the users and their passwords. Every failure looks the same from outside, also by the time it takes."""
+    """Checks users and passwords. All failures look the same from outside, including their timing."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = {user.encode(): password.encode() for user, password in users.items()}
         self.delays = LoginDelays()
-        """Who failed lately, over all listeners that ask for a login."""
+        """Recent failures, over all listeners that require a login."""
 
     def login(self, mechanism: str, token: Bytes) -> str:
-        """The user that ``token`` proves to be. Raises AuthenticationFailed."""
+        """The user that ``token`` authenticates. Raises AuthenticationFailed."""
         if mechanism.upper() != PLAIN:
             raise AuthenticationFailed("only PLAIN is offered here", mechanism=mechanism)
         # The first part, an identity to act as, may be empty or the user's own name.
@@ -32,7 +32,7 @@ class Sasl:
             raise AuthenticationFailed("a PLAIN token has a user and a password after a NUL each")
         identity, user, password = parts
         known = self._users.get(user)
-        # Compare in every case: how long a refusal takes must not tell whether the user exists.
+        # Always compare: the time of a refusal must not reveal whether the user exists.
         right = hmac.compare_digest(known if known is not None else b"\0", password)
         if known is None or not right or identity not in (b"", user):
             raise AuthenticationFailed("the user or the password is wrong")
@@ -40,7 +40,7 @@ class Sasl:
 
 
 def user_named(token: Bytes) -> bytes:
-    """The user that a token speaks of, right or wrong; empty when it has another form."""
+    """The user that a token names, authenticated or not; empty for another form."""
     parts = bytes(token).split(b"\0", 3)
     return parts[1][:USER_BYTES_MAX] if len(parts) == 3 else b""
 

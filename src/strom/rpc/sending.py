@@ -1,4 +1,4 @@
-"""How buffers leave without being joined."""
+"""Sends buffers without joining them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def send(transport: asyncio.Transport, buffers: list[Bytes]) -> None:
     if len(buffers) == 1 and len(buffers[0]) < LARGE_BYTES:
         transport.write(buffers[0])
         return
-    # uvloop's transports are not instances of asyncio's. They gather as they should, but keep the interpreter's lock.
+    # uvloop's transports are not instances of asyncio's. They gather properly, but hold the interpreter lock.
     own = isinstance(transport, asyncio.Transport)
     left = buffers if own else write_now(transport, buffers, sum(map(len, buffers)))
     if len(left) == 1:

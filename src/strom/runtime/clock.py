@@ -1,4 +1,4 @@
-"""Time, as a thing that is passed in."""
+"""Time, passed in as an argument."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def sleep(seconds: float) -> None:
-    """Let this thread wait: for threads and programs of their own, never on a loop."""
+    """Block this thread. For threads and standalone programs, never on an event loop."""
     time.sleep(seconds)
 
 
 def thread_s() -> float:
-    """Seconds that this thread has had a core. While it waits for one, or for the interpreter, they stand still."""
+    """CPU seconds of this thread. They do not advance while it waits for a core or for the interpreter."""
     return time.thread_time()
 
 
 class Uptime(NamedTuple):
-    """How long the machine has been up, its sleep included. Two of one boot tell how much time lies between them."""
+    """How long the machine has been up, including sleep. Two values of one boot give the time between them."""
 
     boot: str
-    """Which start of the machine it was; empty where nobody knows."""
+    """Identifies the boot; empty if unknown."""
     ms: int
 
     def since(self, earlier: Uptime) -> int | None:
-        """Milliseconds between the two; None where that cannot be told: the machine was started in between."""
+        """Milliseconds between the two; None if the machine was rebooted in between."""
         known = self.boot == earlier.boot != "" and self.ms >= earlier.ms
         return self.ms - earlier.ms if known else None
 
@@ -40,10 +40,10 @@ class Clock(Protocol):
         """Milliseconds since 1970, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment."""
+        """Seconds since a fixed instant."""
 
     def uptime(self) -> Uptime:
-        """Counts on while no process runs, until the machine is started again."""
+        """Advances across processes until the machine is rebooted."""
 
 
 class SystemClock:
@@ -56,7 +56,7 @@ class SystemClock:
         return time.monotonic()
 
     def uptime(self) -> Uptime:
-        # The clock that also counts while the machine sleeps, where there is one.
+        # A clock that also advances while the machine sleeps, if there is one.
         clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
         return Uptime(_boot(), time.clock_gettime_ns(clock) // 1_000_000)
 

@@ -1,12 +1,12 @@
-"""Machine code on disk, kept from one process for the next. A file of it is run, so it is read only where nobody else
-could have put it.
+"""A cache of machine code on disk, shared between processes. The code is executed, so it is read only from places that
+nobody else can write to.
 
-There are two places, in this order. Beside the source, as Python keeps its bytecode: trusted like the source itself,
-also when it is not ours to write (compiled when an image was built, say). And a folder of this user alone, for an
-installation that is not theirs. ``NUMBA_CACHE_DIR`` names another place instead of both.
+There are two places, in this order: beside the source, like Python's bytecode, trusted like the source itself even if
+we cannot write there (compiled when an image was built, say); and a private folder of this user, for an installation
+that is not theirs. ``NUMBA_CACHE_DIR`` names another place instead of both.
 
-A file is named after all that its code is made of (whoever writes it does that), so a name that is there is right for
-good: an upgrade finds what it did not change, and two versions side by side do not disturb each other.
+The writer names a file after everything its code depends on, so an existing file never becomes stale: an upgrade finds
+what it did not change, and two versions can share the cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from strom.errors import InvalidSetting
 from strom.runtime.private_folder import private_folder
 
 VERSIONS_KEPT = 4
-"""Of one kernel, so that a folder does not grow for ever."""
+"""Versions per kernel, so that a folder does not grow forever."""
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class CodeCache:
         self._chosen = None if not chosen else Path(chosen) / "strom-kernels"
 
     def find(self, name: str) -> Path | None:
-        """The file of this name, if there is one to be trusted."""
+        """The file of this name, if there is a trusted one."""
         for place in self._readable():
             path = place / name
             with suppress(OSError):
@@ -51,7 +51,7 @@ class CodeCache:
         return None
 
     def read(self, name: str) -> bytes | None:
-        """What was kept under this name."""
+        """The content stored under this name."""
         path = self.find(name)
         try:
             return None if path is None else path.read_bytes()
@@ -59,9 +59,9 @@ class CodeCache:
             return None
 
     def write(self, family: str, name: str, content: bytes) -> None:
-        """Keep something under a name, whole or not at all; the oldest others of its family go.
+        """Store content under a name, atomically, and remove the oldest others of its family.
 
-        Without a place for it nothing is kept: it is made again by the next process.
+        Without a place nothing is stored, and the next process compiles it again.
         """
         place = self._writable()
         if place is None:
@@ -79,7 +79,7 @@ class CodeCache:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Whether no other process has this right now; without a place there is nobody to share with."""
+        """Whether no other process holds this now; without a place there is nobody to share with."""
         place = self._writable()
         if place is None:
             yield True
@@ -94,7 +94,7 @@ class CodeCache:
 
     @property
     def keeps(self) -> bool:
-        """Whether there is a place for what is made here."""
+        """Whether there is a place to store code."""
         return self._writable() is not None
 
     def _readable(self) -> Sequence[Path]:
@@ -115,7 +115,7 @@ class CodeCache:
 
     @cached_property
     def _own(self) -> Path | None:
-        """A folder of this user alone."""
+        """A private folder of this user."""
         try:
             return private_folder("kernels", self._environment)
         except InvalidSetting as error:
@@ -123,7 +123,7 @@ class CodeCache:
             return None
 
     def _trusts_beside(self) -> bool:
-        """Whether only those can write beside the source who can write the source."""
+        """Whether the place beside the source is as protected as the source."""
         try:
             source, beside = self._sources.stat(), self._beside.lstat()
         except OSError:
@@ -146,7 +146,7 @@ def _is_trusted(file: os.stat_result, owners: set[int]) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether a folder is ours, and nobody else may write to it."""
+    """Whether a folder is ours and nobody else can write to it."""
     try:
         found = folder.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Making machine code, as a thing that is passed in: it takes seconds to minutes, and tests cannot wait for it."""
+"""Compilation of machine code, passed in as an argument: it takes seconds to minutes, too long for tests."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 Progress = Callable[[int, int], None]
-"""(done, of) so many."""
+"""Called with the number done and the total."""
 
 
 class Compiling(Protocol):
-    """Makes code by groups. Used by one thread that may block, except for ``stop``."""
+    """Compiles groups of code. Used by one thread that may block, except for ``stop``."""
 
     def missing(self, groups: Collection[str]) -> bool:
-        """Whether any of it has to be made first; else it only has to be loaded, which is quick."""
+        """Whether anything has to be compiled; otherwise it only has to be loaded, which is quick."""
 
     def compile(self, groups: Collection[str], progress: Progress) -> None:
-        """Make what is missing."""
+        """Compile what is missing."""
 
     def load(self, groups: Collection[str]) -> None:
-        """Have it ready in this process."""
+        """Load it into this process."""
 
     def stop(self) -> None:
-        """From any thread: ``compile`` returns soon."""
+        """Make ``compile`` return soon. May be called from any thread."""

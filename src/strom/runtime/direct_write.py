@@ -1,8 +1,8 @@
-"""Large answers leave without the interpreter's lock.
+"""Writes large answers without holding the interpreter lock.
 
-uvloop keeps the lock while it copies bytes into the socket, megabytes at a time: threads that read the next answer
-stand still meanwhile. The system's own call lets go of it. So what the socket takes at once is written here, and the
-transport gets the rest, which it sends from its poll, without the lock too.
+uvloop holds the lock while it copies bytes into the socket, megabytes at a time, which blocks threads that read the
+next answer. Python's own system call releases it. So we write what the socket accepts right away, and pass the rest to
+the transport, which sends it from its poll, also without the lock.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from strom.runtime.files import Bytes
 
 LARGE_BYTES = 128 * 1024
-"""Less than this is copied sooner than the lock is given away and taken back."""
+"""Copying less is faster than releasing and taking the lock."""
 BUFFERS_MAX = 1024
-"""The system takes no more with one call."""
+"""The most that one system call accepts."""
 
 
 def write_now(transport: asyncio.Transport, buffers: Sequence[Bytes], size: int) -> list[Bytes]:
-    """Write what the socket takes of ``size`` bytes; what is left, for the transport.
+    """Write what the socket accepts of ``size`` bytes; return the rest, for the transport.
 
-    Nothing is written where the transport still has bytes of its own (they come first), or is no socket's.
+    Writes nothing if the transport still has unsent bytes (they come first) or has no socket.
     """
     if size < LARGE_BYTES or transport.get_write_buffer_size() or transport.is_closing():
         return list(buffers)
@@ -31,7 +31,7 @@ def write_now(transport: asyncio.Transport, buffers: Sequence[Bytes], size: int)
         return list(buffers)
     try:
         sent = os.writev(connection.fileno(), buffers[:BUFFERS_MAX])
-    except OSError:  # full, or broken: the transport finds out, and knows what to do
+    except OSError:  # full or broken: the transport will handle it
         sent = 0
     return _rest(buffers, sent)
 

@@ -1,6 +1,6 @@
-"""What this thread has done so far: seconds of a processor, and waits for memory that had to be read from a file.
+"""What this thread has used so far: CPU seconds, and page faults that had to read from a file.
 
-Beside other processes the clock on the wall tells little of either.
+On a busy machine, wall-clock time says little about either.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ _THIS_THREAD: Final[int] = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SE
 
 
 class Effort(NamedTuple):
-    """Since the thread began; where the system does not tell threads apart, since the process did."""
+    """Since the thread began; on systems that do not count per thread, since the process did."""
 
     cpu_s: float
     faults: int
-    """Pages that were not in memory."""
+    """Page faults that had to read from disk."""
 
 
 def effort_of_thread() -> Effort:

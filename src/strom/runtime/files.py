@@ -1,4 +1,4 @@
-"""Files, as a thing that is passed in: the only door to the disk.
+"""Files, passed in as an argument: the only access to the disk.
 
 Everything here is synchronous. What a call promises about a crash is part of the contract
 (``tests/contracts/files_contract.py`` runs on the real disk and on the one in ``testing`` that
@@ -10,7 +10,7 @@ forgets what was not synced):
     write_whole              all or nothing at any moment, and durable when it returns
 
 Paths are strings with ``/``. A full disk is raised as :class:`strom.errors.StorageFull`; then nothing of
-the append is left behind. Other trouble is the system's own ``OSError``.
+the append is left behind. Other errors are the system's own ``OSError``.
 
 One handle appends to a file. Any number of threads may read it meanwhile, through the same handle or others:
 every read and write names its position, so there is no shared cursor. A handle may be closed, or simply
@@ -37,7 +37,7 @@ from strom.errors import Busy, StorageFull
 Bytes = bytes | bytearray | memoryview
 
 TEMPORARY_SUFFIX = ".tmp"
-"""Ends the name of a file that is not whole yet; after a crash such a file may be left, and means nothing."""
+"""Suffix of a file that is not complete yet; after a crash one may be left over, and is ignored."""
 
 
 class File(Protocol):
@@ -54,36 +54,36 @@ class File(Protocol):
         """Up to ``length`` bytes from ``position``; fewer only at the end of the file."""
 
     def read_into(self, position: int, rooms: Sequence[memoryview]) -> int:
-        """Fill the rooms, one after the other, from ``position`` on; how many bytes came.
+        """Fill the buffers in order from ``position`` on; return the number of bytes read.
 
-        Fewer than there is room for only at the end of the file.
+        Fewer than the buffers hold only at the end of the file.
         """
 
     def append(self, buffers: Sequence[Bytes]) -> int:
-        """Write all buffers at the end, as one; return the position where they start.
+        """Append all buffers as one write; return the position where they start.
 
-        On any failure the file is cut back to its former size before the error is raised.
+        On any failure the file is truncated to its former size before the error is raised.
         """
 
     def truncate(self, size: int) -> None:
-        """Cut the file to ``size`` bytes, never more than it has."""
+        """Truncate the file to ``size`` bytes, at most its current size."""
 
     def sync(self) -> None:
         """Make everything written so far survive power loss (fdatasync; F_FULLFSYNC on macOS).
 
-        Once it failed, it fails for ever on this handle: the system may have given up the bytes and say nothing
+        After a failure it always fails on this handle: the system may have dropped the bytes and report success
         the next time.
         """
 
     def close(self) -> None:
-        """Give the handle back. Closing twice is fine."""
+        """Close the handle. Closing twice is fine."""
 
 
 class FolderLock(Protocol):
     """Held while this process owns a folder; the system releases it when the process dies."""
 
     def release(self) -> None:
-        """Give the folder back."""
+        """Release the folder."""
 
 
 class Files(Protocol):
@@ -93,19 +93,19 @@ class Files(Protocol):
         """Open for reading and appending. ``FileNotFoundError`` unless it exists or ``create``."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder is there."""
+        """Whether a file or folder exists."""
 
     def is_folder(self, path: str) -> bool:
-        """Whether a folder is there."""
+        """Whether a folder exists."""
 
     def list(self, folder: str) -> list[str]:
-        """Names in a folder, sorted; empty when there is no such folder."""
+        """Names in a folder, sorted; empty if it does not exist."""
 
     def size(self, path: str) -> int:
         """Bytes of a file."""
 
     def identity(self, path: str) -> tuple[int, int]:
-        """The numbers of the device and of the file or folder on it: a rename keeps both, a copy has others."""
+        """Device and inode numbers: a rename keeps both, a copy has others."""
 
     def make_folder(self, path: str) -> None:
         """Create a folder and its parents, durably; fine when it exists."""
@@ -126,10 +126,10 @@ class Files(Protocol):
         """All bytes of a file."""
 
     def map(self, path: str) -> memoryview:
-        """The bytes of a file that no longer changes, read-only and not yet read.
+        """A read-only memory map of a file that no longer changes.
 
-        Valid as long as anything refers to them, also after the file was removed. A disk that fails while they are
-        touched ends the process; a file that is cut short meanwhile does too.
+        Valid as long as anything refers to it, even after the file was removed. A disk error on access, or a
+        truncated file, ends the process.
         """
 
     def write_whole(self, path: str, content: Bytes) -> None:
@@ -139,32 +139,32 @@ class Files(Protocol):
         """
 
     def write_whole_if_absent(self, path: str, content: Bytes) -> bool:
-        """As ``write_whole``, but only when no such file exists; of many callers at once, one gets True."""
+        """Like ``write_whole``, but only if no such file exists; of concurrent callers one gets True."""
 
     def narrow(self, path: str) -> bool:
-        """Let only the owner of a file or folder in; whether others could get in before. A link stays as it is."""
+        """Restrict a file or folder to its owner; return whether others had access before. Links are left alone."""
 
     def free_bytes(self, path: str) -> int:
-        """Room left for this user on the disk that holds ``path``."""
+        """Free bytes for this user on the disk that holds ``path``."""
 
     def lock(self, path: str) -> FolderLock | None:
-        """Take the lock file at ``path``, or None when another process holds it."""
+        """Take the lock file at ``path``; None if another process holds it."""
 
 
 # --- The machine's disk --------------------------------------------------------------------------------
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
-"""What is stored is for the user who runs the server, whatever the umask."""
+"""Data is for the user who runs the server, whatever the umask."""
 BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX on Linux and macOS
 READ_UNCHECKED_BYTES_MAX = 1 << 20
 
 
 class _Descriptor:
-    """An open descriptor that closes when the last thread using it lets go.
+    """An open descriptor that closes when the last thread stops using it.
 
-    Handing out references instead of the number means that a close in one thread can never make another
-    thread read from a descriptor the system has given to a different file.
+    References are handed out instead of the number, so that a close in one thread never makes another thread read from
+    a descriptor that the system has reused for a different file.
     """
 
     __slots__ = ("_close", "number")
@@ -178,7 +178,7 @@ class _Descriptor:
 
 
 def _opened(path: str, flags: int) -> _Descriptor:
-    """A descriptor; Busy when the process has as many as it may: the disk is well, and others will be closed."""
+    """A descriptor; Busy if the process is at its limit, since others will be closed."""
     try:
         return _Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
     except OSError as error:
@@ -219,7 +219,7 @@ class LocalFile:
         assert length >= 0
         descriptor = self._open_descriptor()
         if length > READ_UNCHECKED_BYTES_MAX:
-            # The system call allocates all of ``length`` first: a wrong length must not cost memory.
+            # The system call allocates all of ``length`` first, so a wrong length must not cost memory.
             length = min(length, max(0, os.fstat(descriptor.number).st_size - position))
         found = os.pread(descriptor.number, length, position)
         if len(found) == length or not found:
@@ -229,7 +229,7 @@ class LocalFile:
     def read_into(self, position: int, rooms: Sequence[memoryview]) -> int:
         assert position >= 0
         descriptor = self._open_descriptor()
-        if len(rooms) <= BUFFERS_PER_WRITE_MAX:  # mostly one call is enough
+        if len(rooms) <= BUFFERS_PER_WRITE_MAX:  # one call is usually enough
             done = os.preadv(descriptor.number, rooms, position)
             if done == sum(map(len, rooms)):
                 return done
@@ -243,7 +243,7 @@ class LocalFile:
                 break
             while left and count >= len(left[0]):
                 count -= len(left.pop(0))
-            if count:  # the system may give less than there is room for
+            if count:  # the system may read less than the buffers hold
                 left[0] = left[0][count:]
         return done
 
@@ -253,7 +253,7 @@ class LocalFile:
         try:
             _write_all(descriptor.number, buffers, start)
         except BaseException as error:
-            # Also for an interrupt between two writes: half an append must not stay.
+            # Also on an interrupt between two writes: half an append must not stay.
             os.ftruncate(descriptor.number, start)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise _full(self._path, sum(len(buffer) for buffer in buffers)) from error
@@ -267,7 +267,7 @@ class LocalFile:
 
     def sync(self) -> None:
         descriptor = self._open_descriptor()
-        # One at a time: of two that overlap, the system may tell only one that the disk failed.
+        # One at a time: the system may report a failure to only one of two overlapping syncs.
         with self._syncing:
             if self._sync_error is not None:
                 raise OSError(self._sync_error, "an earlier sync of this file failed", self._path)
@@ -282,7 +282,7 @@ class LocalFile:
 
 
 def _read_rest(descriptor: int, position: int, length: int, found: bytes) -> bytes:
-    """The system may give less than asked for (Linux: 2 GB at most); only an empty answer is the end."""
+    """The system may read less than requested (at most 2 GB on Linux); only an empty read is the end."""
     parts = [found]
     done = len(found)
     while done < length:
@@ -295,7 +295,7 @@ def _read_rest(descriptor: int, position: int, length: int, found: bytes) -> byt
 
 
 def _write_all(descriptor: int, buffers: Sequence[Bytes], position: int) -> None:
-    """Write all of ``buffers`` at ``position``, however little the system takes at a time."""
+    """Write all of ``buffers`` at ``position``, in as many system calls as it takes."""
     index = 0
     while index < len(buffers):
         some = buffers[index : index + BUFFERS_PER_WRITE_MAX]
@@ -309,7 +309,7 @@ def _write_all(descriptor: int, buffers: Sequence[Bytes], position: int) -> None
 
 
 def _write_rest(descriptor: int, joined: bytes, done: int, position: int) -> None:
-    """Go on after a short write. It is rare, so a copy keeps it simple."""
+    """Continue after a short write. It is rare, so a copy keeps it simple."""
     rest = memoryview(joined)
     while done < len(joined):
         done += os.pwrite(descriptor, rest[done:], position + done)
@@ -327,7 +327,7 @@ def _full(path: str, size: int) -> StorageFull:
 
 
 class LocalFolderLock:
-    """A :class:`FolderLock` by flock: the system lets go of it when the process dies."""
+    """A :class:`FolderLock` by flock, which the system releases when the process dies."""
 
     def __init__(self, descriptor: _Descriptor) -> None:
         self._descriptor: _Descriptor | None = descriptor
@@ -381,7 +381,7 @@ class LocalFiles:
         try:
             os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
-            pass  # gone is what was asked for
+            pass  # it is gone, as requested
 
     def remove_tree(self, path: str) -> None:
         def raise_unless_gone(_call: object, _path: str, reason: tuple[object, object, object]) -> None:
@@ -403,10 +403,10 @@ class LocalFiles:
         return self.open(path).read_at(0, self.size(path))
 
     def map(self, path: str) -> memoryview:
-        # Opened as every file is, so that a folder is refused here too. The map keeps a descriptor of its own.
+        # Opened like every file, so that a folder is refused here too. The map keeps its own descriptor.
         descriptor = _opened(path, os.O_RDWR)
         size = os.fstat(descriptor.number).st_size
-        # The system does not map nothing.
+        # An empty file cannot be mapped.
         return memoryview(mmap.mmap(descriptor.number, size, access=mmap.ACCESS_READ) if size else b"")
 
     def write_whole(self, path: str, content: Bytes) -> None:
@@ -416,7 +416,7 @@ class LocalFiles:
         self.sync_folder(posixpath.dirname(path) or ".")
 
     def write_whole_if_absent(self, path: str, content: Bytes) -> bool:
-        # Several processes may try at once, so each has a temporary name of its own.
+        # Several processes may try at once, so each uses its own temporary name.
         temporary = f"{path}.{os.getpid()}-{next(self._temporary)}{TEMPORARY_SUFFIX}"
         self._write_temporary(temporary, content)
         try:
@@ -431,7 +431,7 @@ class LocalFiles:
     def _write_temporary(self, path: str, content: Bytes) -> None:
         file = self.open(path, create=True)
         try:
-            file.truncate(0)  # one may be left from a crash
+            file.truncate(0)  # one may be left over from a crash
             file.append([content])
             file.sync()
         except BaseException:

@@ -1,4 +1,4 @@
-"""Locks, as a thing that is passed in: the synchronous core never imports threads itself."""
+"""Locks, passed in as an argument: the synchronous core never imports ``threading``."""
 
 from __future__ import annotations
 

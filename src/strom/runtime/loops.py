@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A fresh loop; whoever asks for it closes it."""
+    """A new loop, to be closed by the caller."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""Which machine this is, as far as it says so."""
+"""The identity of this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _LENGTH_MAX = 64
 
 
 def machine_id() -> str | None:
-    """The id that the system gave itself; None where it has none, as in many containers."""
+    """The system's machine id; None if it has none, as in many containers."""
     for name in _FILES:
         try:
             with open(name, encoding="ascii") as file:

@@ -1,10 +1,11 @@
-"""The allocator's habits, which it learns from what it is given back.
+"""Tuning of the memory allocator.
 
-Batches come and go by the megabyte. glibc hands a freed block of that size back to the system, and takes every page of
-the next one anew: on a read that cost more than the read itself. But it learns: once it was given back one large
-block, it keeps that much for later (up to twice its size per thread, see ``M_TRIM_THRESHOLD`` in mallopt(3)).
+Batches are allocated and freed by the megabyte. By default glibc returns a freed block of that size to the system and
+faults in every page of the next one, which can cost more than the read itself. But its threshold is dynamic: after one
+large block was freed, it keeps that much for later (up to twice its size per thread, see ``M_TRIM_THRESHOLD`` in
+mallopt(3)).
 
-Other allocators take the lesson for an allocation like any other.
+For other allocators this is an allocation like any other.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ KEPT_BYTES = 16 * 1024 * 1024
 
 
 def keep_freed_blocks() -> None:
-    """Teach it. The block is never touched, so it costs no memory."""
+    """Raise glibc's threshold by freeing one large block. It is never touched, so it costs no memory."""
     bytes(KEPT_BYTES)
 
 

@@ -1,6 +1,6 @@
-"""What a process counts about itself: counters, gauges and histograms, shown as Prometheus text.
+"""The metrics of a process: counters, gauges and histograms, rendered as Prometheus text.
 
-A metric is known by its name and labels: asking for it twice gives the same one, so the code that counts can ask
+A metric is identified by its name and labels: asking twice returns the same one, so code can ask
 once and keep it. Counting is safe from any thread and costs a lock, so count per batch, not per row.
 
 ``samples()`` is plain data (it survives JSON), so that one process can collect the samples of others, mark
@@ -82,7 +82,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that goes up and down, or is looked up whenever somebody asks."""
+    """A number that goes up and down, or is computed on demand."""
 
     kind: MetricKind = "gauge"
 
@@ -103,7 +103,7 @@ class Gauge:
             self._value += amount
 
     def follow(self, ask: Callable[[], float | None]) -> None:
-        """Take the value from ``ask`` each time it is wanted. None: it is not known, and there is no sample."""
+        """Compute the value with ``ask`` on demand. None: unknown, so there is no sample."""
         self._ask = ask
 
     def lines(self) -> list[tuple[str, Labels, float]]:

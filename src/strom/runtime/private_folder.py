@@ -1,8 +1,8 @@
-"""A folder that is this user's alone, for what must be found again under a name that others can guess.
+"""A private folder of this user, for files with names that others can guess.
 
-In a folder that everybody may write to, such a name is an invitation: whoever comes first puts there what we would run
-or believe. So it lies in the user's cache, or else in a folder of the system's temporary one that we made, which is no
-link, belongs to us and admits nobody else; a folder that is not so is not used.
+In a folder that everybody can write to, anybody could put a file of that name there first, and we would run or trust
+it. So the files are in the user's cache or, failing that, in our own folder below the system's temporary one. The
+folder must not be a link, must belong to us and must be closed to others; otherwise it is not used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PRIVATE_MODE = 0o700
 
 
 def private_folder(name: str, environment: Mapping[str, str] | None = None) -> Path:
-    """The folder of this name, made if need be; the same for every process of this user and environment."""
+    """The folder of this name, created if needed; the same for every process of this user and environment."""
     complaints = []
     for parent in _parents(os.environ if environment is None else environment):
         try:
@@ -45,7 +45,7 @@ def _parents(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _private(folder: Path) -> Path:
-    """Make a folder, or check that the one that is there is ours alone."""
+    """Create a folder, or check that the existing one is private."""
     try:
         folder.mkdir(mode=PRIVATE_MODE)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""Randomness, as a thing that is passed in."""
+"""Randomness, passed in as an argument."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Randomness(Protocol):
-    """Gives numbers nobody can guess; a simulation gives the same ones for the same seed."""
+    """Unpredictable numbers; in a simulation, the same ones for the same seed."""
 
     def token(self, size: int) -> bytes:
         """``size`` random bytes."""

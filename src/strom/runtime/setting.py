@@ -27,7 +27,7 @@ class SettingKind(Enum):
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of the table in ``settings_list.py``. ``default`` is written as a person would write it."""
+    """One row of the table in ``settings_list.py``. ``default`` is spelled as a user would write it."""
 
     name: str
     kind: SettingKind
@@ -57,7 +57,7 @@ class Setting:
         return value
 
     def show(self, value: Any) -> str:
-        """A value as a person would write it; secrets stay hidden."""
+        """A value as a user would write it; secrets stay hidden."""
         if self.kind is SettingKind.DURATION:
             return format_duration(value)
         if self.kind is SettingKind.BYTES:

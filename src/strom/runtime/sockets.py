@@ -1,9 +1,9 @@
-"""The network, as a thing that is passed in: listening and connecting, with asyncio's protocols.
+"""The network, passed in as an argument: listening and connecting, with asyncio's protocols.
 
 The contract (``tests/contracts/network_contract.py``) runs on TCP and on the network in ``testing``:
 
     bytes arrive in order, each once, until the connection is lost
-    a transport holds back: it asks its protocol to pause writing, and waits while reading is paused
+    a transport applies back pressure: it asks its protocol to pause writing, and waits while reading is paused
     ``connect`` raises Disconnected when nobody answers; ``listen`` on a taken port raises PortInUse
 
 Small messages leave at once (TCP_NODELAY, which asyncio and uvloop set on every TCP connection).
@@ -24,18 +24,18 @@ from strom.errors import Disconnected, InvalidSetting, PortInUse
 Spoken = TypeVar("Spoken", bound=asyncio.BaseProtocol)
 
 BACKLOG = 512
-"""Connections the system keeps for us while the loop is busy; a burst of clients stays below it."""
+"""Connections that the system queues while the loop is busy; enough for a burst of clients."""
 
 
 class Listening(Protocol):
-    """A port that is open."""
+    """An open port."""
 
     @property
     def port(self) -> int:
-        """The port, also when 0 (any free one) was asked for."""
+        """The port, also if 0 (any free one) was requested."""
 
     def close(self) -> None:
-        """Take no more connections; the open ones stay."""
+        """Accept no more connections; the open ones stay."""
 
     async def wait_closed(self) -> None:
         """After ``close``: return when the port is free again."""
@@ -45,7 +45,7 @@ class Network(Protocol):
     """Where servers listen and clients connect."""
 
     async def listen(self, host: str, port: int, factory: Callable[[], asyncio.BaseProtocol]) -> Listening:
-        """Open a port; every connection gets a protocol of its own from ``factory``."""
+        """Open a port; ``factory`` makes a protocol for every connection."""
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], Spoken]
@@ -144,7 +144,7 @@ def _bound(family: int, kind: int, number: int, address: tuple[object, ...]) -> 
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         one.setblocking(False)
         one.bind(address)
-        # Two sockets can be bound to one port until one listens: find out now that the port is taken.
+        # Two sockets can bind one port until one of them listens: detect a taken port now.
         one.listen(BACKLOG)
     except BaseException:
         one.close()
@@ -160,6 +160,6 @@ def _cannot_listen(host: str, port: int, error: OSError) -> PortInUse | InvalidS
 
 
 def _reason(error: OSError) -> str:
-    """The system's words; asyncio puts others in their place."""
+    """The system's error message, which asyncio replaces."""
     known = error.errno is not None and error.errno in errno.errorcode
     return os.strerror(error.errno) if known and error.errno else error.strerror or str(error)

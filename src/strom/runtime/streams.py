@@ -1,10 +1,10 @@
-"""A connection for one thread that blocks: no event loop, no hand-over to another thread.
+"""A blocking connection for one thread: no event loop, no handover to another thread.
 
-On a machine with few cores a hand-over between threads costs more than a call does. So a thread that asks and waits
-for the answer does both itself, on a socket of its own. The contract:
+On a machine with few cores a handover between threads costs more than a call. So a thread that waits for its answer
+does all of it itself, on its own socket. The contract:
 
     ``send`` returns when the system has taken every byte; ``receive`` when there are some (0: the other side ended)
-    whoever waits longer than it said gets TimeoutError; any other trouble is Disconnected
+    a wait beyond its timeout raises TimeoutError; any other failure raises Disconnected
     ``close``, from any thread, ends a wait
 
 Small messages leave at once (TCP_NODELAY). A simulation has no threads, and so no streams: its world cannot ``dial``.
@@ -28,18 +28,18 @@ _MICROS = 1_000_000
 
 
 SEND_BUFFER_BYTES = 4 * 1024 * 1024
-"""What the system may hold for us: so many bytes leave without a wait for the other side to read. Left to itself the
-system keeps about one large batch, and who sends the next one waits while the other side stores the last."""
+"""How many bytes the system buffers, so that a send need not wait for the other side to read. The default holds about
+one large batch, and sending the next one would wait while the other side stores the last."""
 
 
 class Stream(Protocol):
-    """A connection that blocks."""
+    """A blocking connection."""
 
     def send(self, buffers: Sequence[Bytes]) -> None:
         """Send the buffers in order."""
 
     def receive(self, room: memoryview, timeout_s: float | None) -> int:
-        """Wait for bytes and put them into ``room``; how many. None waits for ever."""
+        """Wait for bytes and put them into ``room``; return their number. None waits forever."""
 
     def receive_now(self, room: memoryview) -> int | None:
         """The same without waiting: None when nothing is there yet."""
