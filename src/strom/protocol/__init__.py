@@ -1,7 +1,7 @@
 """The wire, as bytes and names: frames, messages, API keys, error numbers. No I/O, no waiting.
 
-Promises: what is decoded was inside its bounds (lengths, nesting, number of fields); payloads (``bytes`` fields)
-are views of the frame they came in, never copies; what is encoded can be read by every Fluss client.
+Promises: decoding checks bounds (lengths, nesting, number of fields); payloads (``bytes`` fields) are views of their
+frame, never copies; every Fluss client can read what is encoded.
 
 Does not: open connections (``rpc``), look inside record batches (``record``), decide anything.
 

@@ -1,4 +1,4 @@
-"""Which call has which number, versions, messages, and who answers it. One row per call.
+"""All calls: number, versions, messages, and who answers. One row per call.
 
 Keys below 20000 are the peer's and mean the same; ours begin at 20000. A server advertises the calls it serves
 (ApiVersions); a client uses the highest version both sides know. Numbers never change.
@@ -41,7 +41,7 @@ class Role(Enum):
     ANY = "any"  # coordinator and tablet servers alike
     COORDINATOR = "coordinator"
     LEADER = "leader"  # the tablet server that leads the bucket
-    TABLET_SERVER = "tablet server"  # any of them; only the coordinator asks
+    TABLET_SERVER = "tablet server"  # any of them; only the coordinator calls
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Api(Generic[Request, Response]):
     min_version: int = 0
     max_version: int = 0
     waits: bool = False
-    """Answers when there is something to answer: cancelled when the one who asked has gone."""
+    """Answers when there is something to answer; cancelled if the caller disconnects."""
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.key}>"
@@ -170,9 +170,9 @@ SERVER_METRICS = _api(20054, Role.TABLET_SERVER, inner.ServerMetricsRequest, inn
 STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, LIST_SINKS, DROP_SINK)
 """The calls of staged writes, as clients make them."""
 CUT_APIS = (SNAPSHOT, CUT_BUCKETS)
-"""The calls that say where the reads of a plan end."""
+"""The calls that decide where the reads of a plan end."""
 LAKE_APIS = (TIERING, REPORT_LAKE, GET_LAKE, RESUME_BUCKET)
-"""The calls of the lake: of tiering services, and of readers that want to know what it holds."""
+"""The calls of the lake, for tiering services and for readers."""
 INNER_APIS = (
     EXPIRE_STAGES,
     APPLY_STAGES,

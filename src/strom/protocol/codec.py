@@ -4,9 +4,9 @@ Why not the protobuf package: it copies every ``bytes`` field, on both sides
 (docs/decisions/0001-own-protobuf-codec.md).
 
     decode   a ``bytes`` field is a memoryview of the frame, writable when the frame is: a batch can be stamped
-             where it lies. Nesting and the number of fields are bounded, unknown fields are skipped, and whatever
-             else is wrong with the bytes is one error: InvalidRequest.
-    encode   gives a list of buffers: small pieces are joined, large payloads stay the caller's own memory, which
+             where it lies. Nesting and the number of fields are bounded, unknown fields are skipped, and any
+             other invalid bytes raise InvalidRequest.
+    encode   returns a list of buffers: small pieces are joined, large payloads stay the caller's memory, which
              must not change until the buffers are sent. A payload declared ``aligned`` begins at a multiple of
              eight bytes in its frame, so that the columns in it can be used where they arrive.
 """
@@ -37,22 +37,22 @@ from strom.protocol.varint import ONE_BYTE, encode_varint, encode_varint_wide, r
 from strom.runtime.files import Bytes
 
 FIELDS_MAX = 100_000
-"""Values in one message, nested ones included: bounds the time and the memory that a frame of tiny fields takes."""
+"""Values in one message, including nested ones: bounds time and memory for a frame of tiny fields."""
 
 DEPTH_MAX = 100
-"""Messages inside messages."""
+"""Nesting of messages."""
 
 LARGE_BYTES = 8192
-"""From here on a payload is a buffer of its own; below, copying it is cheaper than handling it apart."""
+"""From this size on a payload is a separate buffer; below it, copying is cheaper."""
 
 ALIGNMENT = 8
 
 _WIDTH = 5
-"""Bytes of a length that is not known when what follows it is placed: enough for any frame."""
+"""Bytes of a length that is written before it is known: enough for any frame."""
 _PADDING = tuple(
     b"\xf8\x7f" + encode_varint_wide(0, size - 2) if size else b"" for size in (0, 9, 10, 3, 4, 5, 6, 7)
 )
-"""By how many bytes are missing to a multiple of eight: field 2047, which nobody declares, with a wide zero."""
+"""Padding by the number of missing bytes: the undeclared field 2047 with a wide zero."""
 
 _FLOAT32 = struct.Struct("<f")
 _FLOAT64 = struct.Struct("<d")
@@ -64,7 +64,7 @@ Some = TypeVar("Some", bound=Message)
 
 
 def decode(kind: type[Some], body: Bytes, *, start: int = 0, fields_max: int = FIELDS_MAX) -> Some:
-    """Read the one message that fills ``body`` from ``start`` on. Raises InvalidRequest for any other bytes."""
+    """Read the message that fills ``body`` from ``start`` on. Raises InvalidRequest for any other bytes."""
     source = _Source(body, fields_max)
     try:
         return source.read(kind, start, len(body), 0)
@@ -85,7 +85,7 @@ class _Source:
         self._fields_left = fields_max
 
     def read(self, kind: type[Some], position: int, end: int, depth: int) -> Some:
-        """The message between two positions. The one hot loop of the protocol: one turn per field."""
+        """The message between two positions. The hot loop of the protocol: one turn per field."""
         if depth > DEPTH_MAX:
             raise InvalidRequest(f"messages are nested more than {DEPTH_MAX} deep", limit=DEPTH_MAX)
         buffer = self._buffer
@@ -109,7 +109,7 @@ class _Source:
             if what > PACKED:
                 value, position = self._fixed(what, position)
             else:
-                # Everything else begins with a number: the value itself, or its length.
+                # Everything else begins with a number: the value or its length.
                 number = buffer[position]
                 position += 1
                 if number > 127:
@@ -168,7 +168,7 @@ class _Source:
         return form.unpack_from(self._view, position)[0], stop
 
     def _skip(self, tag: int, position: int) -> int:
-        """Pass over a field nobody declared; its caller sees when that leads out of the message."""
+        """Skip an undeclared field; the caller notices if that leaves the message."""
         wire_type = tag & 7
         if tag >> 3 == 0:
             raise InvalidRequest("field number 0 does not exist", tag=tag)
@@ -193,13 +193,13 @@ def _signed(kind: int, number: int) -> int | bool:
 
 
 def encode(message: Message) -> list[Bytes]:
-    """The message as buffers: small pieces joined, each large payload its own."""
+    """The message as buffers: small pieces joined, each large payload separate."""
     pieces: list[Bytes] = []
     return gather(pieces, encode_onto(pieces, message, 0))
 
 
 def encode_onto(pieces: list[Bytes], message: Message, position: int) -> int:
-    """Append the message piece by piece; return how many bytes they are. It begins at ``position`` in its frame."""
+    """Append the pieces of the message; return their bytes. The message begins at ``position`` in its frame."""
     size = 0
     values = message.__dict__
     for name, kind, tag, many, element, aligned in message._plan:
@@ -268,8 +268,8 @@ def _encode_raw(pieces: list[Bytes], tag: bytes, value: Payload) -> int:
 def _encode_aligned(pieces: list[Bytes], kind: int, tag: bytes, value: Any, position: int) -> int:
     """An aligned payload, or a message that has one, which begins at ``position`` in its frame.
 
-    The lengths of such messages are all written equally wide, so that positions are known before sizes are; a field
-    nobody declares fills up the rest. Every protobuf reads it.
+    The lengths of such messages have a fixed width, so that positions are known before sizes; an undeclared field pads
+    the rest. Every protobuf implementation reads it.
     """
     place = len(pieces)
     pieces.append(tag)
@@ -286,7 +286,7 @@ def _encode_aligned(pieces: list[Bytes], kind: int, tag: bytes, value: Any, posi
 
 
 def aligned_head(tag: bytes, before: bytes, payload: bytes, size: int, position: int) -> bytes:
-    """What stands before an aligned payload of ``size`` bytes that ends a message made by hand.
+    """The bytes before an aligned payload of ``size`` bytes that ends a hand-built message.
 
     ``tag`` begins the message, at ``position`` in its frame; ``before`` are its fields before the payload, whose tag is
     ``payload``. The bytes are those of ``encode``.
@@ -298,7 +298,7 @@ def aligned_head(tag: bytes, before: bytes, payload: bytes, size: int, position:
 
 
 def gather(pieces: Sequence[Bytes], size: int) -> list[Bytes]:
-    """The same bytes, about ``size`` of them, in as few buffers as possible without copying a large one."""
+    """The same bytes, roughly ``size`` of them, in as few buffers as possible without copying large ones."""
     if size < LARGE_BYTES:
         return [b"".join(pieces)]
     gathered: list[Bytes] = []

@@ -1,12 +1,12 @@
 """Bytes in, frames out: one direction of a connection, without any I/O.
 
-The owner asks for ``room()``, lets the system write into it, says how much came (``filled``), and takes frames
-until there is none. A small frame waits in an area shared by all frames and is copied out once. A large
-one gets memory of its own: its bytes arrive where they stay, so that nobody copies them later. The memory of a large
-frame is not taken before the owner agrees (``wanted`` says how much, ``admit`` takes it, all or the part that may come
-so far): a length from outside is a limit first and an allocation last.
+The owner gets a buffer from ``room()``, lets the system write into it, reports how much arrived (``filled``), and takes
+frames until there are none. A small frame waits in an area shared by all frames and is copied out once. A large frame
+gets its own memory: its bytes arrive where they stay and are not copied later. That memory is not allocated before the
+owner agrees (``wanted`` says how much, ``admit`` allocates it, all or the part that may arrive so far): a length from
+outside is a limit first and an allocation last.
 
-A frame is what follows its length field. Its memory belongs to whoever takes it, and is writable.
+A frame is what follows its length field. Its memory is writable and belongs to the caller that takes it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from strom.runtime.files import Bytes
 AREA_BYTES = 32 * 1024
 """Room for small frames."""
 SMALL_BYTES_MAX = AREA_BYTES // 2
-"""A frame up to this size always arrives in the area: half of it, whatever lies before."""
+"""A frame up to this size always arrives in the area: half of it, whatever precedes it."""
 PEEK_BYTES = 256
-"""After a large frame another one is likely: offer only room for its beginning, so that little must be moved."""
+"""After a large frame another one is likely: offer only a little room, so that little must be moved."""
 
 
 class FrameReader:
@@ -35,22 +35,22 @@ class FrameReader:
         """The longest frame allowed; may be changed between frames (larger after login)."""
         self._head_bytes = head_bytes
         self._area_bytes = area_bytes
-        self._area = bytearray()  # made when the first bytes come: many a connection never sends any
+        self._area = bytearray()  # allocated with the first bytes: many connections never send any
         self._view = memoryview(self._area)
-        self._start = 0  # of what is not yet taken
+        self._start = 0  # of what has not been taken yet
         self._end = 0
-        self._large: memoryview | None = None  # the large frame that is arriving, as far as it may
+        self._large: memoryview | None = None  # the large frame that is arriving, as far as admitted
         self._large_filled = 0
         self._large_size = 0
         self._peek = False
         self.wanted = 0
-        """The size of a large frame that has begun and needs memory to go on; 0 when there is none."""
+        """The size of a large frame that has begun and needs memory; 0 if there is none."""
         self.more = False
-        """Whether bytes were left behind the frame taken last."""
+        """Whether bytes remain after the frame taken last."""
         self.bytes = 0
-        """Received in all."""
+        """Bytes received in total."""
         self.frames = 0
-        """Taken in all."""
+        """Frames taken in total."""
 
     @property
     def amid_frame(self) -> bool:
@@ -64,7 +64,7 @@ class FrameReader:
 
     @property
     def frame_arrived(self) -> int:
-        """Bytes of the large frame that are there."""
+        """Bytes of the large frame that have arrived."""
         if self._large is not None:
             return self._large_filled
         return self._end - self._start - LENGTH.size if self.wanted else 0
@@ -76,7 +76,7 @@ class FrameReader:
         return self._large[: self._large_filled]
 
     def room(self) -> memoryview:
-        """Where the next bytes go. Not empty once ``next`` has said that there is no frame and ``wanted`` is 0."""
+        """The buffer for the next bytes. Not empty once ``next`` returned None and ``wanted`` is 0."""
         if self._large is not None:
             return self._large[self._large_filled :]
         if self._start == self._end:
@@ -85,14 +85,14 @@ class FrameReader:
                 self.widen(self._area_bytes)
             return self._view[:PEEK_BYTES] if self._peek else self._view
         if self._start > self._area_bytes // 2 - LENGTH.size:
-            # What waits may be the beginning of a small frame that would not fit behind it.
+            # The waiting bytes may begin a small frame that would not fit behind them.
             rest = self._area[self._start : self._end]
             self._start, self._end = 0, len(rest)
             self._area[: self._end] = rest
         return self._view[self._end :]
 
     def filled(self, count: int) -> bool:
-        """``count`` bytes arrived in the room given last. Whether it is worth asking for a frame."""
+        """``count`` bytes arrived in the last buffer. Returns whether there may be a frame."""
         self.bytes += count
         if self._large is not None:
             self._large_filled += count
@@ -103,7 +103,7 @@ class FrameReader:
         return True
 
     def widen(self, area_bytes: int = AREA_BYTES) -> None:
-        """Have so much room for small frames from now on; what has arrived stays."""
+        """Resize the area for small frames; what has arrived stays."""
         if len(self._area) == area_bytes:
             return
         rest = self._area[self._start : self._end]
@@ -114,14 +114,14 @@ class FrameReader:
         self._start, self._end = 0, len(rest)
 
     def close(self) -> None:
-        """Nothing will arrive any more: let go of the memory."""
+        """Nothing more will arrive: release the memory."""
         self._area, self._view, self._large = bytearray(), memoryview(b""), None
         self._start = self._end = self._large_size = self.wanted = 0
 
     def next(self) -> Bytes | None:
-        """The next complete frame, or None. Raises when the stream cannot go on.
+        """The next complete frame, or None. Raises if the stream cannot continue.
 
-        RecordTooLarge carries the frame's head in ``facts["head"]``, so that the one who sent it can be told.
+        RecordTooLarge carries the frame's head in ``facts["head"]``, so that the sender can be answered.
         """
         if self._large is not None:
             return self._next_large()
@@ -144,11 +144,11 @@ class FrameReader:
         return None
 
     def admit(self, allowed: int | None = None) -> None:
-        """Take the memory for the large frame that has begun: for all of it, or for so many of its bytes."""
+        """Allocate memory for the large frame that has begun: for all of it, or for its first bytes."""
         assert self.wanted > 0
         size = self._large_size = self.wanted
         begun = self._view[self._start + LENGTH.size : self._end] if self._large is None else self._large
-        # Not a bytearray: that would be filled with zeros first, and so touched before its bytes arrive. Arrow's memory
+        # Not a bytearray: that would be zeroed first, and so touched before its bytes arrive. Arrow's memory
         # goes back to its own pool: the next frame finds pages that are there, which is half the price of a scan.
         room = size if allowed is None else min(size, max(allowed, len(begun)))
         self._large = memoryview(pa.allocate_buffer(room)).cast("B")
@@ -171,7 +171,7 @@ class FrameReader:
         return frame
 
     def _refuse(self, length: int, available: int) -> None:
-        """Raise why a frame of this length is not taken, or return to wait for its head."""
+        """Raise why a frame of this length is refused, or return to wait for its head."""
         if length < self._head_bytes:
             raise InvalidRequest(f"a frame has a length of {length}", length=length)
         if available < LENGTH.size + self._head_bytes:

@@ -1,7 +1,7 @@
-"""What can be known of a message while its large payload is still arriving.
+"""Reads numbers of a message while its large payload is still arriving.
 
-An aligned payload is written last in its message, so the numbers beside it arrive first. Nothing here is checked as
-``decode`` does it: what is found is a hint, to be held against the whole message when that is there.
+An aligned payload is written last in its message, so the other fields arrive first. Nothing is validated here as in
+``decode``: the number is a hint, to be compared with the whole message once it has arrived.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from strom.runtime.files import Bytes
 def number_ahead(
     kind: type[Message], begun: Bytes, name: str, *, start: int = 0, absent: int | None = None
 ) -> int | None:
-    """The number ``name`` of the first message in ``kind`` that has one; None when it has not arrived.
+    """The number ``name`` of the first message in ``kind`` that has one; None if it has not arrived.
 
-    ``absent`` where it will not: the aligned payload, which is the last, has begun.
+    ``absent`` if it will not arrive: the aligned payload, which comes last, has begun.
     """
     position = start
     try:
@@ -28,7 +28,7 @@ def number_ahead(
             if rule is None:
                 if tag & 7 != VARINT:
                     return None
-                _, position = read_varint(begun, position)  # it fills up before the payload
+                _, position = read_varint(begun, position)  # padding before the payload
                 continue
             what, found, _, field = rule
             number, position = read_varint(begun, position)

@@ -2,9 +2,8 @@
 
 Numbers below 20000 are the peer's, so that its clients know what to do (retry 12, refresh on 21, give up on 4);
 ours begin at 20000, and a Fluss client takes them as an unknown error. An error without a row travels as its nearest
-ancestor with one, at last as -1. KernelsCompiling so travels as LeaderNotAvailable, and our clients know it by how its
-sentence begins. Errors of starting a server or of using a closed object have no row: they
-never travel.
+ancestor with one, or as -1. KernelsCompiling therefore travels as LeaderNotAvailable, and our clients recognize it by
+the beginning of its sentence. Errors of starting a server or of using a closed object have no row: they never travel.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from strom.errors import StromError
 NONE = 0
 OWN_CODES_FROM = 20_000
 MESSAGE_CHARACTERS_MAX = 4_000
-"""A sentence on the wire; more is cut, so that an error never outgrows a frame."""
+"""Characters of a sentence on the wire; the rest is cut, so that an error always fits a frame."""
 
 CODES: dict[type[StromError], int] = {
     errors.StromError: -1,
@@ -106,7 +105,7 @@ def code_of(error: BaseException) -> int:
 
 
 def message_of(error: BaseException) -> str:
-    """The sentence an error has on the wire. What is not our error stays inside: only its kind is told."""
+    """The sentence an error has on the wire. Of an error that is not ours only the type is sent."""
     if not isinstance(error, StromError):
         return f"internal error ({type(error).__name__}); the server's log has the details"
     return error.message[:MESSAGE_CHARACTERS_MAX]

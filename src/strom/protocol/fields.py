@@ -60,7 +60,7 @@ class Field:
 
     @property
     def tag(self) -> int:
-        """What stands on the wire before each value."""
+        """The tag before each value on the wire."""
         return self.number << 3 | WIRE_TYPE[self.kind]
 
 
@@ -119,7 +119,7 @@ def packed(number: int, element: int, *, default: object) -> Any:
 
 
 def _late(message: type[Any] | Callable[[], type[Any]]) -> tuple[Callable[[], type[Any]], bool]:
-    """A function that gives the class, and whether the class has an aligned payload."""
+    """A function that returns the class, and whether the class has an aligned payload."""
     if not isinstance(message, type):
         return message, False
     kind: Any = message

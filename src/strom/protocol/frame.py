@@ -1,4 +1,4 @@
-"""Frames: what stands before each message on the wire. Numbers are big-endian (those inside batches are not).
+"""Frames: the head before each message on the wire. Numbers are big-endian (those inside batches are not).
 
     request    length i32 | api key i16 | api version i16 | request id i32 | message
     response   length i32 | type i8 | request id i32 | message
@@ -55,12 +55,12 @@ def encode_request(api_key: int, api_version: int, request_id: int, message: Mes
 
 
 def request_head(api_key: int, api_version: int, request_id: int, size: int) -> bytes:
-    """What stands before a message of ``size`` bytes that is encoded already."""
+    """The head of an already encoded message of ``size`` bytes."""
     return _REQUEST.pack(size + REQUEST_HEAD.size, api_key, api_version, request_id)
 
 
 def response_head(request_id: int, size: int) -> bytes:
-    """What stands before a successful response of ``size`` bytes that is encoded already."""
+    """The head of an already encoded successful response of ``size`` bytes."""
     return _RESPONSE.pack(size + RESPONSE_HEAD.size, SUCCESS, request_id)
 
 

@@ -1,7 +1,7 @@
-"""What a message is: declared fields, keywords to build it, equality by what would be on the wire.
+"""The base of all messages: declared fields, keyword arguments to build one, equality by what would be on the wire.
 
-All work per class is done once, when the class is made: the codec finds in ``_by_tag`` what to do with a tag and in
-``_plan`` what to write. ``fields.py`` shows how fields are declared.
+Work per class is done once, when the class is created: ``_by_tag`` tells the codec how to decode a tag, and ``_plan``
+what to write. ``fields.py`` shows how fields are declared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strom.protocol.varint import encode_varint
 from strom.runtime.files import Bytes
 
 Payload = Bytes | Sequence[Bytes]
-"""What a ``raw`` field may be given: one buffer, or several that are one after the other on the wire."""
+"""The value of a ``raw`` field: one buffer, or several that are concatenated on the wire."""
 
 
 @dataclass_transform(
@@ -47,7 +47,7 @@ class Message:
     """What to write, in order: (name, kind, encoded tag, repeated, kind of a packed element, aligned)."""
     _defaults: ClassVar[dict[str, Any]] = {}
     cost: ClassVar[int] = 0
-    """Fields that one of these counts for, beside its own: more where many of them make no sense."""
+    """How many extra fields one of these counts for: more for messages that should be few."""
 
     def __init_subclass__(cls) -> None:
         cls.fields = {name: value for name, value in cls.__dict__.items() if isinstance(value, Field)}
@@ -56,14 +56,14 @@ class Message:
         cls._defaults = {name: one.default for name, one in cls.fields.items() if one.default is not Required}
         cls._plan = tuple(
             (name, one.kind, encode_varint(one.tag), one.repeated, one.element, one.aligned)
-            # A large payload goes last: what stands beside it is known while it arrives (``early_fields.py``).
+            # A large payload goes last, so that the other fields are known while it arrives (``early_fields.py``).
             for name, one in sorted(cls.fields.items(), key=lambda item: (item[1].aligned, item[1].number))
         )
         cls._by_tag = {}
         for name, one in cls.fields.items():
             cls._by_tag[one.tag] = (one.kind, name, one.repeated, one)
             if one.kind == PACKED:
-                # Writers may also send each number behind a tag of its own; readers take both.
+                # Writers may also send each number with its own tag; readers accept both.
                 cls._by_tag[one.number << 3 | VARINT] = (one.element, name, True, one)
         assert len({one.number for one in cls.fields.values()}) == len(cls.fields)
 
@@ -80,7 +80,7 @@ class Message:
             return NotImplemented
         return all(_same(mine, other.__dict__[name]) for name, mine in self.__dict__.items())
 
-    __hash__ = None  # type: ignore[assignment]  # a message can be changed
+    __hash__ = None  # type: ignore[assignment]  # a message is mutable
 
     def __repr__(self) -> str:
         values = ((name, self.__dict__[name]) for name in self.fields)
@@ -94,7 +94,7 @@ def size_of(buffer: Bytes) -> int:
 
 
 def whole(payload: Payload) -> Bytes:
-    """A payload as one buffer. A decoded one always is; one made of several buffers is copied."""
+    """A payload as one buffer. A decoded one already is; several buffers are copied into one."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return payload
     return b"".join(payload)

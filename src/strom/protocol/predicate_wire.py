@@ -3,7 +3,7 @@
 On the wire a literal is of its column's own type (the peer's server reads unfiltered when it is not): a DATE is
 days in ``bigint_value``, a TIME milliseconds in ``int_value``, a TIMESTAMP milliseconds and nanoseconds, a DECIMAL
 its unscaled digits in the column's scale. Three things go beyond the peer and are only sent to our own servers:
-negated text filters, the nanoseconds of a TIME, and moments whose milliseconds exceed 64 bits, as ticks of the
+negated text filters, the nanoseconds of a TIME, and timestamps whose milliseconds exceed 64 bits, as ticks of the
 column's unit.
 """
 
@@ -93,7 +93,7 @@ _PLAIN_FIELDS: dict[type[DataType], str] = {
     Binary: "binary_value",
     Bytes: "binary_value",
 }
-"""Where a literal stands that needs no arithmetic."""
+"""The field of a literal that needs no conversion."""
 
 _COMPARISON_OF = {number: op for op, number in COMPARISONS.items()}
 _LIKE_OF = {number: kind for kind, number in LIKES.items()}
@@ -211,7 +211,7 @@ def _read_leaf(leaf: wire.LeafPredicate, schema: Schema) -> Predicate:
 
 
 def _read_literal(literal: wire.Literal, column: Column) -> Any:
-    """A literal as ``check`` takes it: moments in nanoseconds, the rest as Python has them."""
+    """A literal as ``check`` takes it: timestamps in nanoseconds, the rest as Python values."""
     data_type = column.type
     kind = type(data_type)
     if literal.literal_type != LITERAL_TYPES.get(kind):

@@ -12,7 +12,7 @@ ONE_BYTE = tuple(bytes([value]) for value in range(128))
 """The encodings of 0..127: most numbers on the wire."""
 
 _MINUS_ONE = b"\xff" * 9 + b"\x01"
-"""The one negative number that is common ("all", "none"), and the longest to work out."""
+"""The only common negative number ("all", "none"), and the slowest to encode."""
 
 
 def encode_varint(value: int) -> bytes:
@@ -31,7 +31,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_varint_wide(value: int, width: int) -> bytes:
-    """An encoding of exactly ``width`` bytes: longer than needed, and read by everyone all the same."""
+    """An encoding of exactly ``width`` bytes: longer than needed, but valid."""
     shortest = encode_varint(value)
     missing = width - len(shortest)
     assert 0 <= missing <= VARINT_BYTES_MAX - len(shortest)
@@ -43,7 +43,7 @@ def encode_varint_wide(value: int, width: int) -> bytes:
 def read_varint(buffer: Bytes, position: int) -> tuple[int, int]:
     """The unsigned number at ``position``, and the position after it.
 
-    Raises IndexError where the buffer ends; a reader of a part of the buffer checks the position it gets.
+    Raises IndexError at the end of the buffer; a reader of a part of the buffer checks the returned position.
     """
     result = buffer[position]
     if result < 128:

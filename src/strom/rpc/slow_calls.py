@@ -1,11 +1,11 @@
-"""Calls that keep the loop for long: reading a request of a hundred thousand fields, writing as large an answer.
+"""Calls that occupy the loop for long: decoding a request of a hundred thousand fields, encoding as large an answer.
 
-They are rare and rightful, but from many connections at once they would leave nothing to others. So while somebody
-asks small things, whoever had the loop for long waits before the next request: together they have a tenth of its time.
+They are rare and legitimate, but many connections making them at once would starve the others. So while there are small
+calls, a connection that occupied the loop for long waits before its next request: together they get a tenth of the
+time.
 
-A call that merely stood by while others had the core must not queue behind those who did the work. So once somebody
-was slow, what counts is the time the loop really worked. Asking the system for it costs as much as a tenth of a small
-call, so nobody asks before.
+A call that merely waited while other processes had the core must not be punished for it. So after a slow call, only
+CPU time of the loop counts. Reading it costs a tenth of a small call, so it is not read before.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from strom.rpc.budget import Budget
 from strom.runtime.clock import thread_s
 
 LONG_S = 0.003
-"""Less is nobody's concern."""
+"""Less is ignored."""
 REST_PER_WORK = 9.0
-"""The loop is for others so many times as long."""
+"""How many times as long the loop is reserved for others."""
 WAIT_S_MAX = 20.0
 RECENT_S = 0.05
-"""For so long after a small call the next one is expected."""
+"""How long after a small call the next one is expected."""
 
 
 WATCHFUL_S = 60.0
-"""For so long after a slow call the next one is expected."""
+"""How long after a slow call the next one is expected."""
 
 
 class SlowCalls:
-    """When the next one may be, of all connections of a listener."""
+    """When the next slow call may run, over all connections of a listener."""
 
     def __init__(self, budget: Budget, worked_s: Callable[[], float] = thread_s) -> None:
         self._budget = budget
@@ -38,19 +38,19 @@ class SlowCalls:
         self._watchful_until = float("-inf")
 
     def others_ask(self, now: float) -> bool:
-        """Whether somebody asks small things."""
+        """Whether there are small calls."""
         return now - self._budget.small_at <= RECENT_S
 
     def begin(self, now: float) -> float | None:
-        """Somebody gets the loop. Hand the result to ``had_it_s``."""
+        """A connection gets the loop. Pass the result to ``had_it_s``."""
         return self._worked_s() if now < self._watchful_until else None
 
     def had_it_s(self, by_clock_s: float, began: float | None) -> float:
-        """How long somebody really had the loop, of the time that has passed."""
+        """How long the loop really worked, of the time that has passed."""
         return by_clock_s if began is None else min(by_clock_s, self._worked_s() - began)
 
     def wait_s(self, took_s: float, now: float) -> float:
-        """How long the one waits who had the loop for so long."""
+        """How long to wait after occupying the loop for that long."""
         if took_s < LONG_S or now - self._budget.small_at > RECENT_S + took_s:
             return 0.0
         self._watchful_until = now + WATCHFUL_S

@@ -1,4 +1,4 @@
-"""What a listener counts about itself."""
+"""The metrics of a listener."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ SMALL_BYTES_MAX = 64 * 1024
 ROW_CALLS = frozenset(
     (PRODUCE_LOG, FETCH_LOG, PUT_KV, LOOKUP, PREFIX_LOOKUP, FETCH_ROWS, UPSERT_ROWS, LOOKUP_ROWS, LOOKUP_ROW)
 )
-"""A call for rows with no more bytes, both ways together, is a small one: whoever sent it waits for the answer.
-What a scan asks before it begins is not."""
+"""A call for rows with at most this many bytes, both ways together, is small: its caller waits for the answer. The
+calls that prepare a scan are not."""
 
 
 logger = logging.getLogger(__name__)
 
 
 class InFlight(NamedTuple):
-    """What is going on right now."""
+    """What is in flight."""
 
     connections: int
     calls: int
@@ -47,7 +47,7 @@ class InFlight(NamedTuple):
 class ListenerTraffic:
     """Calls, bytes, errors and connections of one listener.
 
-    What happens once per call is only noted here, and handed to the metrics now and again (``flush``).
+    Counts per call are only collected here, and passed to the metrics periodically (``flush``).
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ListenerTraffic:
         self._budget = budget
         self._metrics = metrics
         self.slow_s = slow_s
-        """Calls that take longer are told in the log, but for those that may wait for rows; 0: none."""
+        """Calls that take longer are logged, except those that may wait for rows; 0: none."""
         self.now = clock.monotonic
         """Seconds, for ``began``."""
         self._seconds: dict[int, Histogram] = {}
@@ -71,7 +71,7 @@ class ListenerTraffic:
         )
 
     def answered(self, api: Api[Any, Any] | None, began: float, received: int, buffers: list[Bytes]) -> None:
-        """A call is answered (None: one nobody knows)."""
+        """A call was answered (None: an unknown one)."""
         sent = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         now = self.now()
         if received + sent <= SMALL_BYTES_MAX and api in ROW_CALLS:
@@ -85,7 +85,7 @@ class ListenerTraffic:
             self.flush()
 
     def flush(self) -> None:
-        """Hand what was noted to the metrics."""
+        """Pass the collected counts to the metrics."""
         notes, self._notes = self._notes, []
         for api, seconds, _, _ in notes:
             if api is not None:
@@ -94,22 +94,22 @@ class ListenerTraffic:
         self._sent.inc(sum([note[3] for note in notes]))
 
     def failed(self, api: Api[Any, Any] | None, code: int) -> None:
-        """A call is answered with an error."""
+        """A call was answered with an error."""
         name = api.name if api is not None else "unknown"
         labels = {"listener": self._listener, "api": name, "code": str(code)}
         self._metrics.counter("strom_rpc_errors_total", "Calls answered with an error", **labels).inc()
 
     def login_failed(self) -> None:
-        """Somebody did not know the user or the password."""
+        """A login failed."""
         self._logins_failed.inc()
 
     def dropped(self, reason: str) -> None:
-        """A connection is closed against its will."""
+        """We dropped a connection."""
         labels = {"listener": self._listener, "reason": reason}
         self._metrics.counter("strom_rpc_dropped_total", "Connections dropped", **labels).inc()
 
     def follow(self, ask: Callable[[], InFlight]) -> None:
-        """Show what is in flight whenever somebody looks."""
+        """Report what is in flight on demand."""
         for name, doc, get in (
             ("strom_rpc_connections", "Open connections", lambda: ask().connections),
             ("strom_rpc_calls", "Calls that wait for their answer", lambda: ask().calls),

@@ -45,27 +45,27 @@ class Stream(Protocol):
         """The same without waiting: None when nothing is there yet."""
 
     def fileno(self) -> int:
-        """For a loop that looks after the stream while no thread does."""
+        """The descriptor, for a loop that watches the stream while no thread uses it."""
 
     def close(self) -> None:
-        """End the connection. Whoever waits on it is woken; the second time does nothing."""
+        """Close the connection and wake its waiters. Closing twice is fine."""
 
 
 class Dial(Protocol):
-    """Makes streams."""
+    """Opens streams."""
 
     def __call__(self, host: str, port: int, timeout_s: float) -> Stream:
-        """Connect to a port; Disconnected when nobody answers in time."""
+        """Connect to a port; Disconnected if nobody answers in time."""
 
 
 class TcpStream:
-    """A TCP connection. The system itself counts the time of a wait: no extra call is made to watch it."""
+    """A TCP connection. The system enforces timeouts, without an extra call per wait."""
 
     def __init__(self, connected: socket.socket, *, send_timeout_s: float) -> None:
         self._socket = connected
         self._timeout_s: float | None = None
         self._in_use = threading.Lock()
-        """Held within every call to the system: a descriptor that is closed amid one may be another file's by then."""
+        """Held during every system call: a descriptor that is closed meanwhile may be reused for another file."""
         connected.settimeout(None)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(send_timeout_s))
@@ -118,9 +118,9 @@ class TcpStream:
 
     def close(self) -> None:
         try:
-            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake a thread that waits
+            self._socket.shutdown(socket.SHUT_RDWR)  # close alone would not wake a waiting thread
         except OSError:
-            pass  # it was not connected any more
+            pass  # no longer connected
         with self._in_use:
             self._socket.close()
 
@@ -138,7 +138,7 @@ def dial_tcp(host: str, port: int, timeout_s: float) -> TcpStream:
 
 @cache
 def _takes(size: int) -> bool:
-    """Whether the system grants a buffer of this size. It would silently give less, and then less than by itself."""
+    """Whether the system grants a buffer of this size. Otherwise it would silently give less than its default."""
     try:
         with open("/proc/sys/net/core/wmem_max", encoding="ascii") as limit:
             return int(limit.read()) >= size
@@ -147,7 +147,7 @@ def _takes(size: int) -> bool:
 
 
 def _timeval(seconds: float | None) -> bytes:
-    """Zero is for ever to the system, so that no wait at all becomes a very short one."""
+    """The OS reads 0 as "wait forever", so a zero timeout becomes a very short one."""
     if seconds is None:
         return _TIME.pack(0, 0)
     return _TIME.pack(*divmod(max(int(seconds * _MICROS), 1), _MICROS))

@@ -1,4 +1,4 @@
-"""Work beside the event loop's own: threads for what blocks, and background tasks that are not forgotten."""
+"""Work outside the event loop: threads for blocking calls, and background tasks with an owner."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ logger = logging.getLogger(__name__)
 
 
 class Offload(Protocol):
-    """Runs what would hold up the event loop (over about a millisecond) somewhere else."""
+    """Runs work elsewhere that would block the event loop for more than about a millisecond."""
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """The result of ``work(*arguments)``; its errors are raised here."""
 
     async def everywhere(self, work: Callable[[], None]) -> None:
-        """Run ``work`` once in every thread there is, as far as they are free."""
+        """Run ``work`` once in every idle thread."""
 
     def close(self) -> None:
-        """Let running work finish and take no more."""
+        """Let running work finish, and accept no more."""
 
 
 class ThreadOffload:
-    """Runs work on up to ``workers`` threads, which start when they are needed.
+    """Runs work on up to ``workers`` threads, started on demand.
 
-    ``background``: the threads step back behind those of the loop.
+    ``background``: the threads have a lower priority than the loop.
     """
 
     def __init__(self, workers: int, *, background: bool = False) -> None:
@@ -56,9 +56,7 @@ class ThreadOffload:
         met = threading.Barrier(self._workers)
 
         def once_all_are_here() -> None:
-            with suppress(
-                threading.BrokenBarrierError
-            ):  # one is busy: it is left out, and nobody waits for it
+            with suppress(threading.BrokenBarrierError):  # one is busy: skip it
                 met.wait(MEET_S)
             work()
 
@@ -69,10 +67,10 @@ class ThreadOffload:
 
 
 def _let_go(work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-    """``work(*arguments)``; when it fails, what it had at hand is free.
+    """``work(*arguments)``; after a failure, its local variables are released.
 
-    An error keeps the frames it came through, with all they hold, and whoever waits for it is often in a ring with it:
-    rows of a refused write would stay until the next great collection.
+    An error keeps its frames alive with everything they hold, often in a reference cycle with its waiter: the rows of a
+    refused write would stay until the next full garbage collection.
     """
     try:
         return work(*arguments)
@@ -82,9 +80,9 @@ def _let_go(work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Res
 
 
 class InlineOffload:
-    """Runs work right here, so that a simulation stays deterministic.
+    """Runs work in place, so that a simulation stays deterministic.
 
-    Others get a turn first, as they would with threads: callers must not rely on running straight through.
+    Other tasks get a turn first, as they would with threads: callers must not rely on uninterrupted execution.
     """
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
@@ -99,10 +97,10 @@ class InlineOffload:
 
 
 class Tasks:
-    """The background tasks of one owner: named, kept alive, their crashes logged, all ended by ``close``."""
+    """The background tasks of one owner: named, kept alive, crashes logged, cancelled by ``close``."""
 
     def __init__(self) -> None:
-        # In the order of their start (a set has none), so that every run of a simulation ends them alike.
+        # Ordered by start (a set is not), so that every run of a simulation ends them in the same order.
         self._running: dict[asyncio.Task[Any], None] = {}
         self._closed = False
 

@@ -1,7 +1,7 @@
-"""Folders full of files, as copies of a data folder need them: walked, linked, copied with a checksum, replaced.
+"""Whole folder trees, for copies of a data folder: walk, link, copy with a checksum, replace.
 
-The rest of the disk is behind ``files.py``; this is for whole trees, some of which other programs read, so that a file
-that is replaced keeps its mode.
+Everything else on the disk goes through ``files.py``. Other programs read some of these trees, so a replaced file keeps
+its mode.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class TreeFile(NamedTuple):
     """A file in a tree."""
 
     name: str
-    """From the tree's root."""
+    """Relative to the tree's root."""
     size: int
     inode: int
 
 
 def walk(root: str) -> Iterator[TreeFile]:
-    """Every file below a folder, by name; none when there is no folder. Links are not followed, nor listed."""
+    """Every file below a folder, by name; none if there is no folder. Links are neither followed nor listed."""
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -49,9 +49,9 @@ def walk(root: str) -> Iterator[TreeFile]:
 
 
 def make_folders(path: str) -> None:
-    """A folder with all above it that are missing, each as open to others as the one it is made in.
+    """Create a folder and its missing parents, each with the permissions of its parent.
 
-    So nobody but its user reads what is made inside of a data folder, while a lake elsewhere stays as it was set up.
+    So what is created inside a data folder stays private, and a lake elsewhere keeps its setup.
     """
     if os.path.isdir(path):
         return
@@ -66,7 +66,7 @@ def make_folders(path: str) -> None:
 
 
 def link(source: str, target: str) -> bool:
-    """Another name for a file in a tree of the same file system; False when it is gone."""
+    """Hard-link a file into a tree on the same file system; False if it is gone."""
     make_folders(os.path.dirname(target))
     try:
         os.link(source, target)
@@ -78,7 +78,7 @@ def link(source: str, target: str) -> bool:
 
 
 def copy(source: str, target: str, length: int | None = None) -> tuple[int, int]:
-    """A file's first bytes (all of them without ``length``), copied and synced; how many, and their CRC-32."""
+    """Copy and sync the first ``length`` bytes of a file (default: all); return their number and CRC-32."""
     make_folders(os.path.dirname(target))
     left = length
     crc = size = 0
@@ -108,7 +108,7 @@ def replacement(path: str, suffix: str, content: bytes) -> None:
 
 
 def write(path: str, content: bytes) -> None:
-    """A whole file in the place of the one before, all or nothing, durable."""
+    """Replace a whole file, atomically and durably."""
     replacement(path, TEMPORARY_SUFFIX, content)
     os.replace(path + TEMPORARY_SUFFIX, path)
     sync_folder(os.path.dirname(path))

@@ -1,14 +1,14 @@
-"""The time to go by when something is deleted because it is old (docs/decisions/0015-trusted-time.md).
+"""The clock for deleting what is old (docs/decisions/0015-trusted-time.md).
 
-People set clocks, and so do broken time servers. Whoever deletes by the wall clock alone deletes everything when it
-leaps a year ahead. This clock follows the wall clock while that moves as the machine's uptime does, which also counts
-while the machine sleeps. When the two part by more than ``LEAP_MS``, it goes on at the pace of the uptime from what was
-trusted last, so that rows expire as if nothing had happened; and it follows the wall clock again once that was steady
-for ``trust_after_ms``. Then a leap was meant.
+People set clocks, and so do broken time servers. Deleting by the wall clock alone would delete everything when it leaps
+a year ahead. This clock follows the wall clock while that advances like the machine's uptime, which includes sleep.
+When the two diverge by more than ``LEAP_MS``, it continues at the pace of the uptime from the last trusted time, so
+that rows expire as if nothing had happened. It follows the wall clock again once that was steady for
+``trust_after_ms``: then the leap was intended.
 
-A stop is no leap. While the machine stays up, its uptime tells how long a server was down. After another boot nobody
-counted: then a clock that is up to ``STOP_MS`` ahead of what was seen last is believed, unless it was wrong by about as
-much before. Stamps cannot wait: there a stop of up to ``STAMPED_STOP_MS`` is believed.
+A stop is not a leap. While the machine stays up, its uptime shows how long a server was down. After a reboot that is
+unknown: then a clock that is up to ``STOP_MS`` ahead of the last known time is believed, unless it was wrong by about
+as much before. Stamps cannot wait, so for them a stop of up to ``STAMPED_STOP_MS`` is believed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ logger = logging.getLogger(__name__)
 
 
 class ClockSighting(NamedTuple):
-    """What a server knew of the time when it looked last; the next start goes on from there."""
+    """What a server knew about the time at its last look; the next start continues from there."""
 
     trusted_ms: int
     uptime: Uptime | None = None
-    """When it was; None in what an older version wrote."""
+    """The uptime at that look; None if an older version wrote it."""
     ahead_ms: int = 0
-    """By how much the clock was ahead of what was trusted."""
+    """How far the clock was ahead of the trusted time."""
     apart_since_ms: int = 0
-    """Since which uptime it was so."""
+    """The uptime since when it was ahead."""
 
 
 class TrustedTime:
-    """A clock that does not follow leaps at once. Any thread; ``now_ms`` is also a look at the clock."""
+    """A clock that does not follow leaps immediately. Thread-safe; ``now_ms`` also observes the clock."""
 
     def __init__(
         self, clock: Clock, *, trust_after_ms: int, seen: ClockSighting | None = None, tells: bool = True
@@ -55,11 +55,11 @@ class TrustedTime:
         up = clock.uptime()
         self._trusted_ms = clock.now_ms() if seen is None else seen.trusted_ms
         self._at_ms = up.ms
-        """The uptime to which it belongs."""
+        """The uptime at that time."""
         self._apart_since_ms: int | None = None
         self._apart_ms = 0
         self._stop_ms = 0
-        """How far ahead the clock may be because nobody counted; 0 as soon as it was followed."""
+        """How far ahead the clock may be after a stop of unknown length; 0 once it was followed."""
         if seen is not None:
             self._go_on(seen, up)
 
@@ -86,9 +86,9 @@ class TrustedTime:
             return self._look()[0]
 
     def stamp_ms(self) -> int:
-        """The time to stamp writes with: the wall clock's, unless it leapt a day or more ahead of what is trusted.
+        """The time to stamp writes with: the wall clock's, unless it leapt a day or more ahead of the trusted time.
 
-        Timestamps of a log never fall, so one stamp of next year would stay on everything written until then.
+        Timestamps of a log never decrease, so one stamp from next year would stay on everything written until then.
         """
         with self._lock:
             trusted_ms, now_ms = self._look()
@@ -96,18 +96,18 @@ class TrustedTime:
         return trusted_ms if now_ms - trusted_ms >= most_ms else now_ms
 
     def ahead_ms(self) -> int:
-        """How far the wall clock is ahead of what is trusted; 0 while it is trusted."""
+        """How far the wall clock is ahead of the trusted time; 0 while it is trusted."""
         return self.seen().ahead_ms
 
     def seen(self) -> ClockSighting:
-        """What the next start is to know."""
+        """What the next start needs to know."""
         with self._lock:
             trusted_ms, _ = self._look()
             ahead_ms = max(self._apart_ms, 0) if self._apart_since_ms is not None else 0
             return ClockSighting(trusted_ms, self._clock.uptime(), ahead_ms, self._apart_since_ms or 0)
 
     def _look(self) -> tuple[int, int]:
-        """What is trusted, and the wall clock."""
+        """The trusted time, and the wall clock's."""
         now_ms, up_ms = self._clock.now_ms(), self._clock.uptime().ms
         apart_ms = now_ms - (self._trusted_ms + up_ms - self._at_ms)
         if -LEAP_MS <= apart_ms <= max(LEAP_MS, self._stop_ms):
@@ -140,7 +140,7 @@ class TrustedTime:
 
 
 class NotAhead:
-    """A machine's clock, held back to what a server trusted at the moment this was made."""
+    """A machine's clock, held back to what a server trusted when this was created."""
 
     def __init__(self, clock: Clock, trusted_ms: int) -> None:
         self._clock = clock

@@ -64,17 +64,17 @@ def _parse(text: str, units: dict[str, int], synonyms: dict[str, str], advice: s
 
 
 def format_duration(milliseconds: int) -> str:
-    """The shortest exact way to write a duration: ``"7 d"``, ``"90 s"``."""
+    """The shortest exact spelling of a duration: ``"7 d"``, ``"90 s"``."""
     return _format(milliseconds, DURATION_UNITS_MS)
 
 
 def format_size(size: int) -> str:
-    """The shortest exact way to write a size: ``"1 gb"``, ``"1500 b"``."""
+    """The shortest exact spelling of a size: ``"1 gb"``, ``"1500 b"``."""
     return _format(size, SIZE_UNITS_BYTES)
 
 
 def rough_size(size: int) -> str:
-    """A size as people say it: ``"76.1 GB"``, ``"1.2 MB"``, ``"584 B"`` (1024 to a step)."""
+    """A size for display: ``"76.1 GB"``, ``"1.2 MB"``, ``"584 B"`` (1024 to a step)."""
     amount = float(size)
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if abs(amount) < 1024 or unit == "TB":

@@ -1,4 +1,4 @@
-"""Everything from outside that a server or client needs, in one value."""
+"""Everything external that a server or client needs, in one value."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class World:
     network: Network
     offload: Offload
     dial: Dial | None = None
-    """For threads that block; None where everything runs on one loop, as in a simulation."""
+    """For blocking threads; None if everything runs on one loop, as in a simulation."""
     compiling: Compiling | None = None
-    """How machine code comes about; None: as the servers do it themselves."""
+    """The compiler of machine code; None: the servers' own."""
 
     @classmethod
     def system(cls, *, offload_threads: int = OFFLOAD_THREADS, background: bool = False) -> World:
-        """The machine this runs on. Its owner closes ``offload`` at the end; ``background``: see ``ThreadOffload``."""
+        """The real machine. The caller closes ``offload`` at the end; ``background``: see ``ThreadOffload``."""
         keep_freed_blocks()
         return cls(
             clock=SystemClock(),

@@ -39,13 +39,13 @@ class ManualClock:
         self._up += seconds
 
     def boot(self, seconds: float = 0.0) -> None:
-        """Start the machine again, after it was off for so long."""
+        """Reboot the machine after it was off for this long."""
         self._now_ms += seconds * 1000
         self._up = 0.0
         self._boots += 1
 
     def set_now_ms(self, now_ms: int) -> None:
-        """Somebody sets the machine's clock, perhaps back; ``monotonic`` does not notice."""
+        """Set the machine's clock, perhaps back; ``monotonic`` does not notice."""
         self._now_ms = float(now_ms)
 
 

@@ -1,7 +1,7 @@
 """A whole cluster in one event loop: the real server, real clients, a network, a disk and metadata in memory.
 
-The server is :class:`strom.server.process.serve.RunningServer` as it is, the clients are :mod:`strom.aio`. Time is
-the loop's, chance comes from a seed, nothing runs in a thread. So one seed is one history, and it can be had again.
+The server is the real :class:`strom.server.process.serve.RunningServer`, the clients are :mod:`strom.aio`. Time is the
+loop's, randomness comes from a seed, nothing runs in a thread. So a seed determines the history and reproduces it.
 
     cluster = SimulatedCluster(SeededRandomness(7), observer, settings={"durability": "group"})
     await cluster.start()
@@ -78,10 +78,10 @@ class SimulatedCluster:
         self.settings = dict(settings)
         self.died = asyncio.Event()
         self.on_crash: list[Callable[[bool], None]] = []
-        """Are told of every death by ``kill``: whether the power was lost too."""
+        """Called for every ``kill``, with whether power was lost too."""
         self.lives = 0
         self.clock_shift_ms = 0
-        """How far off the clock of the next life is."""
+        """How wrong the clock of the next life is."""
         self._observer = observer
         self._offload_ms_max = offload_ms_max
         self._life: Life | None = None
@@ -97,7 +97,7 @@ class SimulatedCluster:
     # --- the server ------------------------------------------------------------------------------------------
 
     async def start(self) -> bool:
-        """Start the server; False when it was killed meanwhile. Raises what kept it from starting."""
+        """Start the server; False if it was killed meanwhile. Raises what prevented the start."""
         assert not self.alive
         self.lives += 1
         life = self._life = Life(HOST)
@@ -121,7 +121,7 @@ class SimulatedCluster:
         return True
 
     async def stop(self) -> bool:
-        """Stop the server in order; False when it was killed meanwhile or a log could not be closed."""
+        """Stop the server cleanly; False if it was killed meanwhile or a log could not be closed."""
         life, server = self._life, self._server
         assert life is not None
         assert server is not None
@@ -140,7 +140,7 @@ class SimulatedCluster:
             self._life.die()
 
     def kill_after(self, changes: int, *, power_loss: bool | Survival = False) -> None:
-        """As ``kill``, instead of the server's ``changes`` + 1st change to disk or metadata from now on."""
+        """Like ``kill``, in place of the server's next change but ``changes`` to disk or metadata."""
         if self._life is not None:
             self._survival = _survival(power_loss)
             self._life.die_after(changes)
@@ -201,7 +201,7 @@ FULL_DISK_TOLD_BY = disk_space.__name__
 
 
 class Alarm(logging.Handler):
-    """Hears of what should never happen in a living process: crashed tasks, failed callbacks, errors in the log."""
+    """Reports what should never happen in a living process: crashed tasks, failed callbacks, logged errors."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)
@@ -229,7 +229,7 @@ class Alarm(logging.Handler):
     def _tell(self, text: str, error: object) -> None:
         life = current_life()
         if isinstance(error, Killed) or (life is not None and life.dead):
-            return  # what the dead do is nobody's business
+            return  # ignore dead processes
         if isinstance(error, BaseException):
             text += "\n" + "".join(traceback.format_exception(error))
         self._report(text)

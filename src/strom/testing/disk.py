@@ -93,7 +93,7 @@ class ForgettingFile:
         assert position >= 0
         assert length >= 0
         self._check_open()
-        # A slice, not a view: a view would forbid other threads to append meanwhile.
+        # A slice, not a view: a view would keep other threads from appending.
         return bytes(self._node.content[position : position + length])
 
     def read_into(self, position: int, rooms: Sequence[memoryview]) -> int:
@@ -155,7 +155,7 @@ class ForgettingDisk:
     # --- Crashes, past and present
 
     def crash(self, keep_unsynced: bool | Survival = False) -> None:
-        """Power loss (True: kill -9). Open files and locks are gone; the trace goes on."""
+        """Power loss (True: kill -9). Open files and locks are gone; the trace continues."""
         with self._mutex:
             self._perform(Crashed(keep_unsynced))
             self._locks = set()
@@ -182,7 +182,7 @@ class ForgettingDisk:
                 yield count, cls(state=state.after_crash(keep_unsynced))
 
     def durable_at(self, path: str, position: int, length: int) -> bytes:
-        """What power loss leaves at least of these bytes of a file; empty when it would take its name."""
+        """What surely remains of these bytes of a file after power loss; empty if its name would be lost."""
         node: FileNode | FolderNode | None = self._state.root
         for part in split(path):
             node = node.synced.get(part) if isinstance(node, FolderNode) else None
@@ -191,12 +191,12 @@ class ForgettingDisk:
     # --- Faults
 
     def fill(self, free_bytes: int | None) -> None:
-        """Leave only this much room; None for plenty."""
+        """Leave only this much space; None for unlimited."""
         with self._mutex:
             self._capacity_bytes = None if free_bytes is None else self._used_bytes() + free_bytes
 
     def fail_next_sync(self, count: int = 1) -> None:
-        """The next ``count`` file syncs raise ``OSError``, and what they should have kept is lost for good."""
+        """The next ``count`` file syncs raise ``OSError``, and what they should have synced is lost for good."""
         self._syncs_to_fail = count
 
     def flip(self, path: str, position: int, bit: int = 0) -> None:
@@ -248,7 +248,7 @@ class ForgettingDisk:
                 self._state.folder(path)
             except FileNotFoundError:
                 return
-            # One by one, from the leaves, as the system does it: a crash in between leaves a part.
+            # One by one, leaves first, as the system does: a crash in between leaves a part.
             for name in self.list(path):
                 inner = f"{path}/{name}"
                 if self.is_folder(inner):

@@ -52,7 +52,7 @@ class Synced:
 
 @dataclass(frozen=True)
 class SyncFailed:
-    """The system gave up these pages: readers still see them, the disk never will."""
+    """The system dropped these pages: readers still see them, the disk never will."""
 
     file: int
 
@@ -108,7 +108,7 @@ Operation = (
 # --- Files and folders ----------------------------------------------------------------------------------------
 
 FileChange = bytes | int
-"""Appended bytes, or the size the file was cut to."""
+"""Appended bytes, or the size the file was truncated to."""
 
 
 def _change(content: bytearray, change: FileChange) -> None:
@@ -156,7 +156,7 @@ class FileNode:
 
 
 FolderChange = Mapping[str, "Node | None"]
-"""New entries by name; None removes one. A rename is one change, so it happens wholly or not at all."""
+"""New entries by name; None removes one. A rename is one change, so it is atomic."""
 
 
 def _change_entries(entries: dict[str, Node], change: FolderChange) -> None:
@@ -234,7 +234,7 @@ class Survivors(Protocol):
 
 @dataclass(frozen=True)
 class Nothing:
-    """Only what was synced: the disk did nothing on its own."""
+    """Only what was synced survives."""
 
     def begin(self) -> Survivors:
         return self
@@ -331,7 +331,7 @@ class DiskState:
 
     def __init__(self) -> None:
         self.root = FolderNode()
-        # Removed files are still written by those who hold them; without holders they are gone.
+        # Removed files can still be written through open handles; without handles they are gone.
         self.files: WeakValueDictionary[int, FileNode] = WeakValueDictionary()
         self.files_created = 0
 
@@ -407,7 +407,7 @@ class DiskState:
     def _apply_to_file(self, operation: AppendedBytes | Truncated | Synced | SyncFailed | Flipped) -> None:
         node = self.files.get(operation.file)
         if node is None:
-            return  # a file without a name and without holders: nobody will see the difference
+            return  # a file without a name and without handles: nobody can see the difference
         match operation:
             case AppendedBytes(_, content):
                 node.change(content)
@@ -421,11 +421,11 @@ class DiskState:
                 node.flip(position, bit)
 
     def copy(self) -> DiskState:
-        """The same moment again, to be changed on its own."""
+        """An independent copy."""
         return self.after_crash(True)
 
     def after_crash(self, keep_unsynced: bool | Survival) -> DiskState:
-        """What a process finds when it starts again; this state stays as it is."""
+        """What a process finds after a restart; this state is unchanged."""
         state = DiskState()
         state.files_created = self.files_created
         if keep_unsynced is True:
@@ -439,7 +439,7 @@ class DiskState:
 
 
 class Trace(list[Operation]):
-    """Every change since a disk was made, and what it held then."""
+    """Every change of a disk since its creation, and its initial content."""
 
     def __init__(self, start: DiskState) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""What must hold in every history of a cluster, whatever happens to it, checked while it happens.
+"""What must hold in every history of a cluster, checked while it happens.
 
-The :class:`Witness` stands beside the disk and sees every batch that enters a bucket's log, and what crashes do to it.
-The actors of a simulation tell it what a client was told: rows that were acknowledged, rows that were read. From these
-two sides it judges. It knows nothing of how the server works, only the promises:
+The :class:`Witness` watches the disk and sees every batch that enters a bucket's log, and what crashes do to it. The
+actors of a simulation report what clients saw: rows that were acknowledged, rows that were read. The witness compares
+the two. It knows nothing about how the server works, only the promises:
 
     AcknowledgedIsNeverLost              a row that was acknowledged is in the log; under ``group`` it is durable
     NothingIsDoubled                     a row is in the log once, and a reader gets it once
@@ -15,7 +15,7 @@ two sides it judges. It knows nothing of how the server works, only the promises
     RetentionTakesOnlyTheOld             a segment goes only when all of it is older than the table's ttl
     DroppedIsGone                        a table of the same name is empty; the old one's folder goes
 
-Under ``os`` power loss voids the promises made before it; what is left is then a beginning of what was there.
+Under ``os`` power loss voids the promises made before it; what is left is then a prefix of what was there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strom.record.batch import BatchHeader, read_header
 from strom.testing.disk import ForgettingDisk
 
 Row = tuple[int, int]
-"""(writer, number): every row of a history is another one."""
+"""(writer, number): unique in a history."""
 ReadRows = Callable[[BatchHeader, bytes], list[Row]]
 
 
@@ -48,9 +48,9 @@ class StoredBatch:
     epoch: int
     rows: list[Row]
     promised: str | None = None
-    """Who was told of it, if anybody was."""
+    """Which client learned of it, if any."""
     durable: bool = False
-    """Seen to be durable once, so for ever."""
+    """Known to be durable, forever."""
 
     @property
     def end_position(self) -> int:
@@ -70,7 +70,7 @@ class BucketLog:
     batches: list[StoredBatch] = field(default_factory=list)
     start: int = 0
     settled: bool = True
-    """False after a crash: what is left shows when the log goes on."""
+    """False after a crash, until the next append shows what is left."""
     epoch: int = -1
     """The latest one that is durable."""
     given: dict[tuple[int, int], StoredBatch] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class BucketLog:
 
 
 class Witness:
-    """Sees what the disk gets and hears what clients are told. ``broken`` is told of the first contradiction."""
+    """Compares what the disk gets with what clients see. ``broken`` is called with the first contradiction."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Witness:
         self.disk: ForgettingDisk | None = None
         self.logs: dict[str, BucketLog] = {}
         self.rows: dict[Row, StoredBatch] = {}
-        """Every row that is in a log (or may be: after a crash nobody knows yet)."""
+        """Every row that is in a log (or may be, after a crash)."""
         self.expired: set[Row] = set()
         self.acknowledged: set[Row] = set()
         self.power_losses = 0
@@ -128,7 +128,7 @@ class Witness:
         self._broken(InvariantBroken(f"{name}: {text}"))
 
     def dropping(self, folder: str) -> None:
-        """A table is about to be dropped: nothing is promised any more about what is below its folder."""
+        """A table is about to be dropped: nothing below its folder is promised any more."""
         self._dropped.add(f"{folder}/")
         for path, log in self.logs.items():
             if path.startswith(f"{folder}/"):
@@ -178,7 +178,7 @@ class Witness:
         log.given[log.epoch, batch.header.base_offset] = batch
 
     def truncated(self, path: str, size: int) -> None:
-        """A bucket's log was cut: by recovery, or because an append failed half-way."""
+        """A bucket's log was truncated: by recovery, or because an append failed half-way."""
         if path.endswith(".log") and path.rpartition("/")[0] in self.logs:
             log = self._log(path)
             if size == 0:

@@ -1,4 +1,4 @@
-"""What a connection begins with, and how an error looks."""
+"""The first messages of a connection, and the error response."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ApiVersionsRequest(Message):
 
 
 class ApiVersionsResponse(Message):
-    """What may be called. ``server_type`` only where coordinator and tablets have ports of their own."""
+    """The calls on offer. ``server_type`` only if coordinator and tablets have separate ports."""
 
     api_versions: Sequence[ApiVersion] = repeated(1, ApiVersion, default=())
     server_type: int | None = int32(2, default=None)

@@ -1,4 +1,4 @@
-"""Damage: offsets of a bucket that somebody gives up, so that readers go on behind them (key 20040)."""
+"""Damage: offsets of a bucket that are given up, so that readers continue after them (key 20040)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strom.protocol.message import Message
 class MarkDamageRequest(Message):
     """Give up the batches that hold offsets of [start_offset, end_offset); ``take_back``: no longer.
 
-    Without offsets nothing changes: the answer tells what is marked.
+    Without offsets nothing changes: the answer lists the marks.
     """
 
     table_id: int = int64(1)
@@ -31,7 +31,7 @@ class DamageMark(Message):
 
 
 class MarkDamageResponse(Message):
-    """All marks of the bucket, as they are now."""
+    """All current marks of the bucket."""
 
     error_code: int | None = int32(1, default=None)
     error_message: str | None = text(2, default=None)

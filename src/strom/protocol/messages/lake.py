@@ -1,4 +1,4 @@
-"""The lake: who tiers which table, what the lake holds, and buckets that go on where it ends (keys from 20020 up).
+"""The lake: who tiers which table, what the lake holds, and buckets that continue where it ends (keys from 20020 up).
 
 ``config_json``, ``record_json`` and ``report_json`` are the JSON of ``LakeConfig`` (strom/model/lake/lake.py),
 ``LakeRecord`` and ``LakeReport`` (strom/model/lake/lake_record.py).
@@ -33,7 +33,7 @@ class EndedRound(Message):
 
 
 class TieringRequest(Message):
-    """A tiering service says that it lives, what it does, and how many more tables it would take.
+    """A tiering service reports that it is alive, what it does, and how many more tables it can take.
 
     ``tables``: only these (none: all). ``skip``: not these. ``at_once``: also tables that are fresh. ``leaving``: the
     service stops; what it had is free for others.
@@ -60,8 +60,8 @@ class AssignedRound(Message):
 class TieringResponse(Message):
     """``cancelled``: rounds of the request that are not this service's (any more): stop, and commit nothing.
 
-    ``lease_ms``: a service that is silent for so long loses its tables. ``next_due_ms``: until the next table is due,
-    none: unknown.
+    ``lease_ms``: a service that is silent for longer loses its tables. ``next_due_ms``: until the next table is due;
+    none if unknown.
     """
 
     assigned: Sequence[AssignedRound] = repeated(1, AssignedRound, default=())
@@ -90,21 +90,21 @@ class ReportLakeRequest(Message):
 
 
 class ReportLakeResponse(Message):
-    """``stored``: the record says this now; else ``reason`` says why it does not (it was further, or is not his)."""
+    """``stored``: the record was updated; otherwise ``reason`` says why not (it was ahead, or not the round's own)."""
 
     stored: bool = boolean(1)
     reason: str | None = text(2, default=None)
 
 
 class GetLakeRequest(Message):
-    """One table by its path or id; neither: every table that has to do with the lake, without their records."""
+    """One table by its path or id; with neither, every table of the lake, without records."""
 
     table_path: WireTablePath | None = nested(1, WireTablePath, default=None)
     table_id: int | None = int64(2, default=None)
 
 
 class LakeTableFacts(Message):
-    """A table and the lake. What is known only in the coordinator's process is left out elsewhere.
+    """A table and its lake. Facts that only the coordinator's process knows are left out elsewhere.
 
     ``ended_ms``: when its last round ended. ``fresh_ms``: everything acknowledged before then is in the lake.
     ``error``: why its last round failed; none after one that did not.
@@ -139,11 +139,11 @@ class GetLakeResponse(Message):
 
 
 class ResumeBucketRequest(Message):
-    """Let a bucket go on at ``offset``, where the lake ends, in a new epoch.
+    """Let a bucket continue at ``offset``, where the lake ends, in a new epoch.
 
-    Only a bucket that ends before it: what it lost, the lake has. ``epoch``: of the lake's last record. A bucket of a
-    primary-key table is given all rows that the lake has of it, by their offsets, piece by piece: ``records`` are
-    sparse batches, ``part`` counts from 0, and ``last`` is true with the last one.
+    Only for a bucket that ends before it: the lake has what it lost. ``epoch``: of the lake's last record. A bucket of
+    a primary-key table gets all its rows in the lake, by offset, piece by piece: ``records`` are sparse batches,
+    ``part`` counts from 0, and ``last`` is true with the last one.
     """
 
     table_id: int = int64(1)
@@ -157,7 +157,7 @@ class ResumeBucketRequest(Message):
 
 
 class ResumeBucketResponse(Message):
-    """``epoch``: in which the bucket goes on at ``offset``; none after a piece that was not the last."""
+    """``epoch``: in which the bucket continues at ``offset``; none after a piece that was not the last."""
 
     error_code: int | None = int32(1, default=None)
     error_message: str | None = text(2, default=None)

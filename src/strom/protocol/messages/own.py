@@ -25,7 +25,7 @@ class AlterTableResponse(Message):
 
 
 class FetchRowsBucketRequest(Message):
-    """From ``fetch_offset`` to before ``end_offset`` (None: as far as there is)."""
+    """From ``fetch_offset`` to before ``end_offset`` (None: to the end)."""
 
     partition_id: int | None = int64(1, default=None)
     bucket_id: int = int32(2)
@@ -51,7 +51,7 @@ class FetchRowsRequest(Message):
 
 
 class FetchRowsBucketResponse(Message):
-    """``next_offset`` is where to go on: it may lie behind batches that held nothing.
+    """``next_offset`` is where to continue: it may lie behind batches without matching rows.
 
     ``records`` is aligned, so that a client can use the columns in it without copying them.
     """
@@ -77,9 +77,9 @@ class TableStatusRequest(Message):
 
 
 class WireBucketStatus(Message):
-    """``error``: why the bucket is offline; its numbers are then 0 where nobody knows them.
+    """``error``: why the bucket is offline; unknown numbers are then 0.
 
-    ``stages``: what is written and not published; ``decision``: the number of the newest one that is visible.
+    ``stages``: what is staged but not published; ``decision``: the number of the newest visible one.
     """
 
     partition_id: int | None = int64(1, default=None)

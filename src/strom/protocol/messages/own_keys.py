@@ -1,7 +1,7 @@
 """Strom's own calls on primary-key tables: rows in columns, batch by batch (API keys from 20004 up).
 
-``records`` and ``keys`` are record batches (docs/formats/record_batch.md). Whatever goes wrong with a bucket is
-answered with the bucket; where a call concerns one bucket, in the response itself.
+``records`` and ``keys`` are record batches (docs/formats/record_batch.md). An error of a bucket is
+answered with that bucket, or in the response itself if the call concerns a single one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class UpsertRowsBucketRequest(Message):
 class UpsertRowsRequest(Message):
     """``columns``: positions of the columns that the batches hold, ascending, the key's among them; empty: all.
 
-    Columns that are not among them stay as they are (a partial update). Of a row to delete only the key counts.
+    Other columns stay unchanged (a partial update). For a delete only the key counts.
     """
 
     acks: int = int32(1)
@@ -35,7 +35,7 @@ class UpsertRowsRequest(Message):
 
 
 class UpsertRowsBucketResponse(Message):
-    """The changes lie in the changelog from ``base_offset`` to before ``log_end_offset``, written in ``epoch``."""
+    """The changes are in the changelog from ``base_offset`` to before ``log_end_offset``, written in ``epoch``."""
 
     partition_id: int | None = int64(1, default=None)
     bucket_id: int = int32(2)
@@ -82,7 +82,7 @@ class LookupRowsRequest(Message):
 class LookupRowsBucketResponse(Message):
     """``records``: one batch of the rows found; ``positions``: of each, which key it belongs to (u32, ascending).
 
-    ``rows_after``: there are more rows than these; the next question asks for those after this offset.
+    ``rows_after``: there are more rows; the next request asks for those after this offset.
     """
 
     partition_id: int | None = int64(1, default=None)
@@ -101,7 +101,7 @@ class LookupRowsResponse(Message):
 
 
 class LookupRowQuestion(Message):
-    """Where one row is looked for, and which of its columns are wanted: as in ``LookupRowsRequest``."""
+    """Where to look up one row, and which columns: as in ``LookupRowsRequest``."""
 
     table_id: int = int64(1)
     schema_id: int = int32(2)
@@ -114,8 +114,8 @@ class LookupRowQuestion(Message):
 class LookupRowRequest(Message):
     """One row by its primary key; none of the columns may be nested.
 
-    ``question`` is an encoded ``LookupRowQuestion``: whoever asks again and again sends the same bytes, and a server
-    knows them without reading them. ``key`` is a plain row of the key's columns, without NULLs.
+    ``question`` is an encoded ``LookupRowQuestion``: a client that repeats it sends the same bytes, and a server
+    recognizes them without decoding. ``key`` is a plain row of the key's columns, without NULLs.
     """
 
     question: Payload = raw(1)
@@ -125,7 +125,7 @@ class LookupRowRequest(Message):
 
 
 class LookupRowResponse(Message):
-    """``row``: a plain row of the columns asked for; absent where there is none."""
+    """``row``: a plain row of the requested columns; absent if there is none."""
 
     error_code: int | None = int32(1, default=None)
     error_message: str | None = text(2, default=None)
@@ -156,7 +156,7 @@ class ScanRowsRequest(Message):
     dead: bool = boolean(12)
     schema_id: int = int32(13)
     no_offsets: bool | None = boolean(14, default=None)
-    """The rows' own offsets are not wanted: the batches are plain ones, and what they say of offsets means nothing."""
+    """Offsets of rows are not wanted: the batches are plain ones, and their offsets mean nothing."""
     start_epoch: int | None = int32(15, default=None)
     dead_from: int | None = int64(16, default=None)
 

@@ -58,7 +58,7 @@ class DropStagesBucketRequest(Message):
 
 
 class DropStagesRequest(Message):
-    """Frees stages that nobody will list; only the one who staged them may say so. Unknown ones are no error."""
+    """Frees stages that nobody will list; only their owner may say so. Unknown ones are no error."""
 
     table_id: int = int64(1)
     buckets_req: Sequence[DropStagesBucketRequest] = repeated(2, DropStagesBucketRequest, default=())
@@ -76,14 +76,14 @@ class DropStagesResponse(Message):
 
 
 class BeginSinkRequest(Message):
-    """Asks what a sink has decided; it only reads, and saves work."""
+    """Asks what a sink has decided; read-only, to save work."""
 
     sink: str = text(1)
     query_id: str = text(2)
 
 
 class SinkTable(Message):
-    """The last epoch that a sink decided for a table; ``name``, for people: none where the table is gone."""
+    """The last epoch that a sink decided for a table; ``name``, for display, is missing if the table is gone."""
 
     table_id: int = int64(1)
     last_epoch: int = int64(2)
@@ -121,7 +121,7 @@ class DecideRequest(Message):
 
     ``tables`` names every table of the sink, with or without rows. ``one_shot``: the sink is made for this one call,
     and is forgotten once its stages are applied and cannot be listed again. With ``wait`` the answer comes when
-    everything is visible; otherwise it comes with the decision. ``query_name``: what people call the query.
+    everything is visible; otherwise it comes with the decision. ``query_name``: for display.
     """
 
     sink: str = text(1)
@@ -158,10 +158,10 @@ class WireLateStage(Message):
 
 
 class ExpireStagesRequest(Message):
-    """A tablet server asks which of a bucket's stages it may free: their deadlines are over by its own clock.
+    """A tablet server asks which of a bucket's stages it may free: their deadlines have passed by its clock.
 
-    ``given_up``: or the one who staged them says that nobody will list them. Then only what is listed matters, and no
-    floor is raised.
+    ``given_up``: or their owner says that nobody will list them. Then only listed stages matter, and no floor is
+    raised.
     """
 
     table_id: int = int64(1)
@@ -173,16 +173,16 @@ class ExpireStagesRequest(Message):
 
 
 class ExpireStagesResponse(Message):
-    """``free``: of the stages asked about, those that no decision lists and none can list any more."""
+    """``free``: those of the requested stages that no decision lists and none can list any more."""
 
     floor_ms: int = int64(1)
     free: Sequence[Bytes] = repeated(2, RAW, default=())
 
 
 class ApplyCommit(Message):
-    """One decision's part in a bucket, to be appended as one group. ``overwrite``: what was there goes first.
+    """One decision's part in a bucket, to be appended as one group. ``overwrite``: existing rows are removed first.
 
-    ``skip_lost``: stages that are lost, or that cannot be published, are left out; otherwise they hold up the bucket.
+    ``skip_lost``: stages that are lost or cannot be published are left out; otherwise they block the bucket.
     """
 
     number: int = int64(1)
@@ -194,7 +194,7 @@ class ApplyCommit(Message):
 
 
 class WireSkippedStage(Message):
-    """A decided stage whose rows were left out, because somebody said so, and why."""
+    """A decided stage whose rows were skipped on request, and why."""
 
     number: int = int64(1)
     stage_id: Bytes = raw(2)
@@ -205,7 +205,7 @@ class WireSkippedStage(Message):
 
 
 class ApplyStagesBucketRequest(Message):
-    """ALL pending commits that list the bucket, in order of their number; those it has applied are passed over."""
+    """ALL pending commits that list the bucket, ordered by number; applied ones are skipped."""
 
     table_id: int = int64(1)
     partition_id: int | None = int64(2, default=None)
@@ -257,10 +257,10 @@ class ListSinksResponse(Message):
 
 
 class DropSinkRequest(Message):
-    """Forgets what a sink has decided: an epoch that is written under its name again is published again.
+    """Forgets what a sink has decided: an epoch that is written again under its name is published again.
 
-    ``force``: where its last decision is held up, because a stage is lost or cannot be published, it is published
-    without that stage. ``keep``: only that is done, and the sink stays.
+    ``force``: if its last decision is blocked because a stage is lost or cannot be published, publish it without that
+    stage. ``keep``: do only that, and keep the sink.
     """
 
     sink: str = text(1)
@@ -269,6 +269,6 @@ class DropSinkRequest(Message):
 
 
 class DropSinkResponse(Message):
-    """``skipped``: what was left out, as far as this call has seen it; the tablet servers' logs have all of it."""
+    """``skipped``: what was left out, as far as this call saw it; the tablet servers' logs have all of it."""
 
     skipped: Sequence[WireSkippedStage] = repeated(1, WireSkippedStage, default=())
