@@ -173,7 +173,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if reader.frames != before.frames or self.flow.holds & PauseReason.BUDGET:
             to_come = 0  # it has just begun, or waits for us
         if unsent > before.unsent:
-            unsent = 0  # more was asked for: look again
+            unsent = 0  # there are newer answers: look again
         if now <= before.at or not (to_come or unsent):
             return 0.0
         seconds = now - before.at

@@ -75,7 +75,7 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Where it listens; known after ``start``, also when any free port was asked for."""
+        """Where it listens; known after ``start``, also for any free port."""
         return self._listening.port if self._listening is not None else self._port
 
     async def start(self) -> Listener:

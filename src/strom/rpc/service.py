@@ -1,6 +1,6 @@
-"""What the connections of one listener share: the handler, the limits, the counters. And how a frame becomes an answer.
+"""What the connections of one listener share: handler, limits, counters, and how a frame becomes an answer.
 
-No I/O: a frame and a session come in, a message, something to wait for, or an error goes out.
+No I/O: a frame and a session go in; a message, an awaitable or an error comes out.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ logger = logging.getLogger(__name__)
 
 
 class PeerSession:
-    """Who is at the other end of a connection."""
+    """The other end of a connection."""
 
     __slots__ = ("address", "connection_id", "failed_logins", "logging_in", "principal", "welcome")
 
     def __init__(self, connection_id: int, *, welcome: bool) -> None:
         self.connection_id = connection_id
         self.address = ""
-        """Where the connection comes from, without the port."""
+        """The address of the other side, without the port."""
         self.logging_in = False
         self.welcome = welcome
-        """Whether calls are answered: after login, or at once where none is asked for."""
+        """Whether calls are answered: after login, or from the start if none is required."""
         self.principal: str | None = None
         self.failed_logins = 0
 
@@ -77,7 +77,7 @@ class Service:
         self._apis |= {api.key: api for api in (API_VERSIONS, AUTHENTICATE)}
         offered: Mapping[int, AtOnce] = getattr(handler, "at_once", {})
         self.at_once = {key: (self._apis[key], quick) for key, quick in offered.items() if key in self._apis}
-        """The calls that have a short way."""
+        """The calls with a fast path."""
         self._versions = ApiVersionsResponse(
             api_versions=[
                 ApiVersion(api_key=key, min_version=api.min_version, max_version=api.max_version)
@@ -87,7 +87,7 @@ class Service:
         )
 
     def session(self, connection_id: int) -> PeerSession:
-        """Of a new connection."""
+        """The session of a new connection."""
         return PeerSession(connection_id, welcome=self.authentication is None)
 
     def open(self, session: PeerSession, api_key: int, version: int, frame: Bytes) -> Call:
@@ -108,7 +108,7 @@ class Service:
         return Call(api, version, request, session.principal, self.name, session.connection_id, share)
 
     def answer(self, session: PeerSession, call: Call) -> Answer:
-        """The answer to a call, or what will become it."""
+        """The answer to a call, or something that will become it."""
         if call.api.role is not Role.CONNECTION:
             return self._handler(call)
         return self._versions if call.api is API_VERSIONS else self._login(session, call)
@@ -119,7 +119,7 @@ class Service:
         return encode_response(request_id, answer)
 
     def failure(self, call: Call | None, request_id: int, error: BaseException) -> list[Bytes]:
-        """The frame for an error: the handler's own form of it, if it has one, else an error response."""
+        """The frame for an error: the handler's own response if it has one, else an error response."""
         if not isinstance(error, StromError):
             logger.error("%s failed", call.api.name if call else "a frame", exc_info=error)
         self.traffic.failed(call.api if call else None, code_of(error))
@@ -133,7 +133,7 @@ class Service:
         return encode_error(request_id, error)
 
     def _login(self, session: PeerSession, call: Call) -> Answer:
-        """A login: answered at once, unless some have failed lately."""
+        """A login: answered immediately, unless some have failed recently."""
         authentication = self.authentication
         if authentication is None:
             raise SecurityDisabled("this listener has no authentication: connect without a user")
@@ -149,7 +149,9 @@ class Service:
             principal = authentication.login(call.request.protocol, call.request.token)
             authentication.delays.succeeded(session.address, user)
         except AuthenticationFailed as error:
-            problem = error.message  # the error itself holds this frame, and so the connection
+            problem = (
+                error.message
+            )  # not the error itself: it would keep this frame alive, and so the connection
             self._note_failed(session, user, loop.time())
         if not delay_s:
             return _settled(session, principal, problem)

@@ -254,10 +254,10 @@ class Witness:
             batch.durable = found == batch.content
         return batch.durable
 
-    # --- what clients are told -------------------------------------------------------------------------------
+    # --- what clients see -------------------------------------------------------------------------------
 
     def acknowledge(self, rows: Iterable[Row], *, power_losses: int) -> None:
-        """A client heard that these rows are safe; it had asked when there had been ``power_losses``."""
+        """These rows were acknowledged to a client, which sent them after ``power_losses`` power losses."""
         if not self._group and power_losses != self.power_losses:
             return
         for row in rows:
@@ -289,7 +289,7 @@ class Witness:
             batch.promised = batch.promised or "DeliveredIsNeverTakenBack"
 
     def scanned(self, rows: Sequence[Row], wanted: Iterable[Row], *, power_losses: int) -> None:
-        """A scan gave ``rows``; the ``wanted`` ones were acknowledged before it began."""
+        """A scan returned ``rows``; the ``wanted`` ones were acknowledged before it began."""
         given = set(rows)
         if len(given) != len(rows):
             self.report("NothingIsDoubled", "a scan gave a row twice")
@@ -309,7 +309,7 @@ class Witness:
             batch.promised = batch.promised or "DeliveredIsNeverTakenBack"
 
     def compare(self, folder: str, found: dict[int, Row]) -> None:
-        """A reader has read all of a bucket, quietly at the end."""
+        """A reader has read a whole bucket after all writes have ended."""
         log = self.logs.get(folder) or BucketLog()
         there = log.offsets()
         if list(found) != list(range(min(found, default=0), max(found, default=-1) + 1)):

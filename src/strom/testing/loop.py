@@ -4,9 +4,9 @@ When every task waits for a timer, the clock jumps to it. When every task waits 
 can ever happen again: :class:`Deadlock` is raised and names the tasks and where they wait, instead of hanging.
 
 The loop has no selector, so real sockets, pipes, signals and subprocesses are refused; the network is
-:class:`strom.testing.network.MemoryNetwork`. Work given to an executor runs at once, in place: a thread would
-come back at a moment of its own choosing. What remains to keep a run reproducible is up to the code: take
-randomness from a seed, and do not iterate over sets of tasks.
+:class:`strom.testing.network.MemoryNetwork`. Work given to an executor runs immediately, in place: a thread would
+finish at an unpredictable time. The rest is up to the code: to keep a run reproducible, take randomness from a seed and
+do not iterate over sets of tasks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Deadlock(Exception):
 
 
 class _NeverWaiting(selectors.BaseSelector):
-    """Stands where the loop would wait for sockets, and moves its clock instead."""
+    """Replaces the loop's selector: instead of waiting for sockets it advances the clock."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop

@@ -27,10 +27,10 @@ Signal = Literal["end", "reset"]
 
 
 class Weather(Protocol):
-    """What the network does to a connection; asked again for every piece."""
+    """What the network does to a connection; consulted for every piece."""
 
     def delay_s(self) -> float:
-        """How long the next piece is under way."""
+        """How long the next piece is in flight."""
 
     def piece_bytes(self) -> int:
         """How many bytes the receiver gets at most in one call."""
@@ -80,7 +80,7 @@ class _Pipe:
         self._timer = None
         if self._weather.stalled(self._sender.host, self._receiver.host):
             return  # ``wake`` is called again when it is over
-        # A loop may call a timer a little early: what is due within that is here, or we would be called for ever.
+        # A loop may fire a timer slightly early: treat what is due within that as arrived, or it would fire forever.
         now = self._loop.time() + TIMER_EARLY_S
         while self._under_way and self._under_way[0][0] <= now:
             self._take(self._under_way.popleft()[1])
@@ -309,7 +309,7 @@ class MemoryTransport(asyncio.Transport):
             self._finish()
 
     def _finish(self) -> None:
-        """All is written: say goodbye and leave."""
+        """Everything is written: close."""
         if not self._end_written:
             self._out.send("end")
         self._leave(None)
@@ -321,7 +321,7 @@ class MemoryTransport(asyncio.Transport):
             self.fail(None)
 
     def break_now(self) -> None:
-        """The network cuts the connection: what is under way is lost, and this side is told."""
+        """The network cuts the connection: data in flight is lost, and this side notices."""
         self._out.drop()
         self.fail(reset_error())
 

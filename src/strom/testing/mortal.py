@@ -1,12 +1,11 @@
 """Processes that can be killed, inside one event loop.
 
 A :class:`Life` is one process from its start to its death. What it starts (tasks), opens (files, connections) and
-commits belongs to it, and all of that ends in the same moment: after ``die`` nothing of it reaches the disk, the
-network or the metadata any more, whatever its code still does. That is kill -9; what the disk keeps is the disk's
-business.
+commits belongs to it and ends at the same instant: after ``die`` nothing of it reaches the disk, the network or the
+metadata, whatever its code still does. That is kill -9; the disk decides what it keeps.
 
-A life may also be told to die at its n-th change from now on (``die_after``), so that it ends in the middle of a write
-that has several steps, as real ones do.
+A life can also die at its n-th change from now on (``die_after``), so that it ends in the middle of a write with
+several steps, as real ones do.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Life:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """What runs here is done by this process."""
+        """Run code as this process."""
         token = _here.set(self)
         try:
             yield
@@ -73,7 +72,7 @@ class Life:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         if self.dead and not task.cancelled():
-            task.exception()  # looked at: nobody else will, and asyncio would complain
+            task.exception()  # retrieve it, or asyncio would complain
 
     def check(self) -> None:
         """Raise Killed when the process is dead."""
@@ -81,7 +80,7 @@ class Life:
             raise Killed(self.name)
 
     def change(self) -> None:
-        """Before every change that the world keeps: the moment to die, when it has come."""
+        """Called before every durable change: die here if it is time."""
         self.check()
         if self._changes_left is not None:
             self._changes_left -= 1
@@ -105,7 +104,7 @@ class Life:
 
 
 def current_life() -> Life | None:
-    """The process that runs the code that asks."""
+    """The process that runs the calling code."""
     return _here.get()
 
 
@@ -128,13 +127,13 @@ def watch_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Observer(Protocol):
-    """Is told what a process did to the disk, after it was done."""
+    """Called after a process changed the disk."""
 
     def appended(self, path: str, position: int, content: bytes) -> None:
         """Bytes at the end of a file."""
 
     def truncated(self, path: str, size: int) -> None:
-        """A file was cut."""
+        """A file was truncated."""
 
     def replaced(self, path: str, content: bytes) -> None:
         """A file was written whole, durably."""
@@ -287,7 +286,7 @@ class MortalFiles:
 
 
 class SlowOffload(InlineOffload):
-    """Work that takes its time: others go on before it begins, and between its end and the news of it."""
+    """Slow work: other tasks run before it begins, and between its end and the callback."""
 
     def __init__(self, randomness: Randomness, *, delay_ms_max: int) -> None:
         self._randomness = randomness
@@ -301,7 +300,7 @@ class SlowOffload(InlineOffload):
 
     async def _pause(self) -> None:
         steps = self._randomness.below(4)
-        # Often no time at all, only a turn of the others: most races need no more.
+        # Often no time at all, only a turn for the others: enough for most races.
         await asyncio.sleep(0 if steps < 2 else self._randomness.below(self._delay_ms_max * 1000) / 1e6)
 
 
@@ -309,7 +308,7 @@ class SlowOffload(InlineOffload):
 
 
 class _Inside(asyncio.BufferedProtocol):
-    """A protocol whose calls are made by its process, and no more once that is dead."""
+    """A protocol whose callbacks run as its process, and stop once that is dead."""
 
     def __init__(self, life: Life, protocol: Any) -> None:
         self._life = life

@@ -6,7 +6,7 @@ cost nothing. With a seed, delays vary and bytes arrive in pieces of any size, a
 Hosts are names. ``at("a")`` is the same network seen from host ``a``, so that faults can be between two hosts::
 
     network.cut("a", "b")       their connections break now, both sides notice
-    network.stall("a", "b")     nothing arrives any more and nobody is told, until ``heal``
+    network.stall("a", "b")     nothing arrives and nobody notices, until ``heal``
     network.refuse("b")         new connections to b are refused, until ``heal``
 """
 
@@ -67,7 +67,7 @@ class MemoryNetwork:
         self._listening: dict[tuple[str, int], MemoryListening] = {}
         self._free_ports = count(FIRST_FREE_PORT)
         self._client_ports = count(FIRST_CLIENT_PORT)
-        # In the order they were made, so that faults strike in the same order in every run.
+        # In order of creation, so that faults strike in the same order in every run.
         self._connections: dict[int, tuple[MemoryTransport, MemoryTransport]] = {}
         self._connection_numbers = count()
         self._stalls: list[frozenset[str]] = []
@@ -148,7 +148,7 @@ class MemoryNetwork:
     def piece_bytes(self) -> int:
         if self._randomness is None:
             return PIECE_BYTES_MAX
-        # Mostly large, at times tiny: both the fast way and the many-pieces way are taken.
+        # Mostly large, sometimes tiny, so that both the fast path and the one with many pieces run.
         limit = (1, 16, PIECE_BYTES_MAX, PIECE_BYTES_MAX)[self._randomness.below(4)]
         return 1 + self._randomness.below(limit)
 
@@ -163,7 +163,7 @@ class MemoryNetwork:
         return len(self._connections)
 
     def set_delay(self, delay_s: float, jitter_s: float = 0.0) -> None:
-        """From now on pieces are under way this long, and up to ``jitter_s`` longer."""
+        """From now on pieces are in flight for this long, and up to ``jitter_s`` longer."""
         self._delay_s, self._jitter_s = delay_s, jitter_s
 
     def cut(self, *hosts: str) -> int:
@@ -183,7 +183,7 @@ class MemoryNetwork:
         self._refusing.add(host)
 
     def heal(self) -> None:
-        """End stalls and refusals; what was held up arrives."""
+        """End stalls and refusals; delayed data arrives."""
         self._stalls.clear()
         self._refusing.clear()
         for waiting in self._healed:

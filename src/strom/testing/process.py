@@ -1,4 +1,4 @@
-"""A real server in processes of its own, for tests and benchmarks.
+"""A real server in separate processes, for tests and benchmarks.
 
     with ServerProcess(folder, tablets=3, settings={"durability": "os"}) as server:
         strom.connect(server.address)
@@ -48,7 +48,7 @@ class ServerProcess:
     # --- life ------------------------------------------------------------------------------------------
 
     def start(self) -> ServerProcess:
-        """Start and wait until it is ready; ServerFailed with its output when it is not."""
+        """Start and wait until it is ready; raises ServerFailed with its output otherwise."""
         assert self._process is None
         if self._scratch is None:
             self._scratch = tempfile.TemporaryDirectory(prefix="strom-server-")
@@ -58,7 +58,7 @@ class ServerProcess:
         with self._output_path.open("ab") as output:
             self._process = subprocess.Popen(
                 self.command(ready_path),
-                stdin=subprocess.PIPE,  # the leash: the server stops when we are gone
+                stdin=subprocess.PIPE,  # the server stops when this pipe closes
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -77,7 +77,7 @@ class ServerProcess:
         return self
 
     def command(self, ready_path: Path) -> list[str]:
-        """How the server is started."""
+        """The command that starts the server."""
         settings = {"http.port": 0, "bind.listeners": "CLIENT://127.0.0.1:0", **self.settings}
         if self._ready:
             settings["bind.listeners"] = ",".join(
@@ -92,7 +92,7 @@ class ServerProcess:
         ]
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Stop it in order; returns the exit code."""
+        """Stop it cleanly; returns the exit code."""
         process = self._process
         if process is None:
             return 0
@@ -106,7 +106,7 @@ class ServerProcess:
         return code
 
     def kill(self) -> None:
-        """As the system kills: without a chance to say anything."""
+        """Kill it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -123,7 +123,7 @@ class ServerProcess:
         return self.start()
 
     def close(self) -> None:
-        """Stop it and forget what it printed."""
+        """Stop it and discard its output."""
         self.stop()
         if self._scratch is not None:
             self._scratch.cleanup()
