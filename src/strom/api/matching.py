@@ -21,7 +21,7 @@ from strom.client.input.arrow_input import concatenate
 from strom.client.lookup.lookup import Lookup, LookupHits
 from strom.client.lookup.lookups import Lookups
 from strom.client.plan.key_facts import KeyFacts
-from strom.client.plan.key_plan import Planner
+from strom.client.plan.partition_choice import chosen_buckets
 from strom.errors import LimitExceeded
 from strom.model.bucket import BucketId
 
@@ -157,7 +157,7 @@ def written_to(database: Database, table: TableInfo) -> dict[BucketId, WrittenUp
 
     async def ask() -> dict[BucketId, WrittenUpTo]:
         cluster = session.cluster
-        buckets = [bucket for bucket, _ in await Planner(cluster, table, None, None).buckets()]
+        buckets = [bucket for bucket, _ in await chosen_buckets(cluster, table)]
         facts = await KeyFacts(cluster, table).of(buckets)
         return {bucket: WrittenUpTo(known.high_watermark, known.epoch) for bucket, known in facts.items()}
 

@@ -8,7 +8,7 @@ from strom.client.admin.admin import Admin
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.key_facts import BUILDING, READY, IndexStatus, KeyFacts, indexes_over
-from strom.client.plan.key_plan import Planner
+from strom.client.plan.partition_choice import chosen_buckets
 from strom.errors import IndexNotFound, InvalidConfig, NotPrimaryKeyTable
 from strom.model.key_properties import INDEX_PREFIX, indexes_of
 from strom.model.names import nearest
@@ -49,7 +49,7 @@ class Indexing:
 
     async def all(self) -> dict[str, IndexStatus]:
         """Every declared index, and how far it is over all buckets."""
-        buckets = [bucket for bucket, _ in await Planner(self._cluster, self._table, None, None).buckets()]
+        buckets = [bucket for bucket, _ in await chosen_buckets(self._cluster, self._table)]
         facts = await KeyFacts(self._cluster, self._table).of(buckets)
         known = indexes_over(list(facts.values()))
         return {

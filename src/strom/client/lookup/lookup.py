@@ -386,7 +386,7 @@ class Lookup:
         async def between(error: StromError) -> None:
             if isinstance(error, MISPLACED):
                 try:
-                    await self.cluster.refresh(self.table, await self._buckets(keys))
+                    await self.cluster.refresh(self.table, await self.buckets(keys))
                 except PartitionNotFound:
                     self._forget_partitions(keys)
 
@@ -431,7 +431,8 @@ class Lookup:
 
     async def buckets(self, keys: pa.RecordBatch) -> list[BucketId]:
         """The buckets that hold these keys."""
-        return await self._buckets(keys)
+        partitions = await self._partitions(keys)
+        return [question.bucket for question in self._questions(keys, partitions)]
 
     async def _send(self, request: Request) -> LookupRowsResponse:
         return await self.cluster.call(request.address, LOOKUP_ROWS, request.message)
@@ -452,10 +453,6 @@ class Lookup:
                 continue
         await self.cluster.find_leaders(self.table, [one for one in found.values() if one is not None])
         return found
-
-    async def _buckets(self, keys: pa.RecordBatch) -> list[BucketId]:
-        partitions = await self._partitions(keys)
-        return [question.bucket for question in self._questions(keys, partitions)]
 
 
 _NONE: Rows = np.empty(0, np.int64)

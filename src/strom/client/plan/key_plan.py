@@ -83,7 +83,8 @@ class Planner:
 
     async def plan(self, at: Place) -> KeyScanPlan:
         """The table at a place; ``LATEST`` is now."""
-        buckets = await self.buckets()
+        predicate = None if self._where is None else self._where.predicate
+        buckets = await chosen_buckets(self._cluster, self._table, self._partitions, predicate)
         check_place(at, buckets)
         facts = await KeyFacts(self._cluster, self._table).of([bucket for bucket, _ in buckets])
         now = at.kind is PlaceKind.LATEST
@@ -115,11 +116,6 @@ class Planner:
         ]
         rows = sum(one.live_rows for one in facts.values()) if known else None
         return KeyScanPlan(self._table.table_id, tuple(one for one in instants if one.at > 0), rows)
-
-    async def buckets(self) -> list[tuple[BucketId, str | None]]:
-        """The buckets that may hold matching rows."""
-        predicate = None if self._where is None else self._where.predicate
-        return await chosen_buckets(self._cluster, self._table, self._partitions, predicate)
 
 
 def _instant(bucket: BucketId, partition: str | None, at: int, facts: BucketKeys) -> Instant:
