@@ -53,6 +53,10 @@ class Session:
         self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self.face = self.target = Core(self.calls)
 
+    @property
+    def background(self) -> Session:
+        return self
+
     def run(self, work: Any, *_: Any) -> Any:
         return asyncio.run(work) if inspect.iscoroutine(work) else Core(self.calls)
 
