@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.lake.local_jobs import LocalJobs
+from tests.lake.small_tierer import LocalJobs
 
 import strom
 from benchmarks import on_spark

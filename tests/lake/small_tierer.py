@@ -1,5 +1,6 @@
 """A tiering service in a few lines and one thread, for tests of readers: the same parts as the real one, without Spark.
 
+jobs = LocalJobs(db)                    runs the tasks of a round; for tests of rounds themselves
 tierer = SmallTierer(db)
 tierer.round(table)                     everything that is there goes to the lake, and the cluster hears of it
 tierer.round(table, end="crash")        the files are written and nothing is committed
@@ -13,32 +14,53 @@ from __future__ import annotations
 import itertools
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
-
-import numpy as np
-import pyarrow as pa
 
 import strom
 from strom.client.admin.lake_admin import LakeAdmin
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.cut import Cut
-from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of
-from strom.lake.files.file_description import DataFileDescription
-from strom.lake.files.file_writer import FilePartition, FileWriter
+from strom.client.plan.log_plan import buckets_of
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
 from strom.lake.iceberg.commit import commit_round
 from strom.lake.iceberg.lake_head import LakeHead, read_head
+from strom.lake.iceberg.lake_report import report_of
 from strom.lake.iceberg.table import LakeTable
+from strom.lake.rounds.files import RoundFiles
+from strom.lake.rounds.parts import RoundPart
+from strom.lake.rounds.work import PartResult, RoundWork
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered
-from strom.model.lake.lake_record import LakeReport
 from strom.model.lake.lake_upkeep import LakeUpkeep
 
 End = Literal["report", "commit", "crash"]
 
 _services = itertools.count()
+
+
+class LocalJobs:
+    """``Jobs`` without Spark: every task runs on the calling thread. Nothing can be cancelled."""
+
+    def __init__(self, db: strom.Database) -> None:
+        self._db = db
+
+    def run(self, work: RoundWork, *, group: str) -> list[PartResult]:
+        table = self._db.table(str(work.path))
+        return [found for number in range(len(work.tasks)) for found in work.run(table, number)]
+
+    def done(self, group: str) -> int:
+        return 0
+
+    def cancel(self, group: str) -> None:
+        """Too late: a task runs to its end."""
+
+    def check(self, group: str) -> None:
+        """Nothing was cancelled."""
+
+    def forget(self, group: str) -> None:
+        """Nothing is remembered."""
 
 
 class SmallTierer:
@@ -52,6 +74,7 @@ class SmallTierer:
         self._rounds = itertools.count(1)
         self._service = f"small-{next(_services)}"
         self._file_rows = file_rows
+        self._jobs = LocalJobs(db)
         self._maintenance = Maintenance()
         self.begin_at = 0
         """Where the first round of a bucket begins: later, as when retention took what came before."""
@@ -81,28 +104,24 @@ class SmallTierer:
         buckets = self._buckets(info)
         known = {bucket: place for bucket in buckets if (place := _place(base, bucket)) is not None}
         vector = self._run(self._door.cut(info, list(buckets), sync=True, known=known))
-        added: list[DataFileDescription] = []
-        dead: dict[LakeKey, np.ndarray] = {}
+        tasks: list[tuple[RoundPart, ...]] = []
         ends: dict[LakeKey, Tiered] = {}
-        for number, (bucket, partition) in enumerate(buckets.items()):
+        for bucket, partition in buckets.items():
             low = known[bucket].offset if bucket in known else self.begin_at
             cut = vector[bucket]
-            if cut.end <= low:
-                continue
-            key = LakeKey(bucket.partition_id, bucket.bucket)
-            plan, instant = _plan(info, bucket, partition, low, cut)
-            added += self._write(lake, table, plan, bucket, partition, f"{name}-{number}")
-            if instant is not None and low:
-                gone = table.dead_offsets(instant, start_epoch=known[bucket].epoch)
-                if len(gone):
-                    dead[key] = gone
-            ends[key] = Tiered(cut.end, cut.epoch if cut.epoch is not None else 0)
+            if cut.end > low:
+                part = _part(info, bucket, partition, low, cut, known.get(bucket))
+                tasks.append(tuple(_pieces(part, self._file_rows)))
+                ends[_key(bucket)] = Tiered(cut.end, cut.epoch if cut.epoch is not None else 0)
+        files = RoundFiles.of(self._jobs.run(self._work(lake, info, name, tuple(tasks)), group=name))
         if not ends or end == "crash":
             return base
         names = {
             bucket.partition_id: name for bucket, name in buckets.items() if bucket.partition_id is not None
         }
-        head = commit_round(lake, base, round_id=name, added=added, dead=dead, offsets=ends, partitions=names)
+        head = commit_round(
+            lake, base, round_id=name, added=files.files, dead=files.dead, offsets=ends, partitions=names
+        )
         if end == "report":
             self.report(info.table_id, head)
         return head
@@ -125,16 +144,7 @@ class SmallTierer:
 
     def report(self, table_id: int, head: LakeHead) -> None:
         """Tell the cluster what the lake holds."""
-        report = LakeReport(
-            head.snapshot_id,
-            head.offsets,
-            head.partitions,
-            starts=head.held.starts,
-            bounds=head.bounds,
-            files=head.totals.files,
-            rows=head.totals.rows,
-            size_bytes=head.totals.size_bytes,
-        )
+        report = report_of(head)
         stored = self._run(self._door.report(table_id, report, service_id=self._service, rebuild=True))
         assert stored is None, stored
 
@@ -145,40 +155,20 @@ class SmallTierer:
         self._run(self._cluster.find_leaders(info, [one.partition_id for one in partitions]))
         return dict(buckets_of(info, partitions))
 
-    def _write(
-        self,
-        lake: LakeTable,
-        table: strom.Table,
-        plan: ScanPlan | KeyScanPlan,
-        bucket: BucketId,
-        partition: str | None,
-        name: str,
-    ) -> list[DataFileDescription]:
-        files, writer, numbers = [], None, itertools.count()
-        for batch in _cut_into(table.read_stamped(plan).to_batches(), self._file_rows):
-            if writer is None:
-                place = None
-                if partition is not None and bucket.partition_id is not None:
-                    place = FilePartition(bucket.partition_id, partition)
-                writer = FileWriter(
-                    lake.storage,
-                    lake.location,
-                    lake.schema,
-                    name=f"{name}-{next(numbers)}",
-                    bucket=bucket.bucket,
-                    partition=place,
-                    partition_keys=lake.partition_keys,
-                )
-            times = batch.column("__timestamp")
-            known = None if times.null_count else times.cast(pa.int64()).to_numpy()
-            rows = batch.select(lake.schema.names)
-            writer.write(rows, batch.column("__offset").to_numpy(), known)
-            if self._file_rows is not None and writer.rows >= self._file_rows:
-                files.append(writer.finish())
-                writer = None
-        if writer is not None:
-            files.append(writer.finish())
-        return [file for file in files if file is not None]
+    def _work(
+        self, lake: LakeTable, info: TableInfo, name: str, tasks: tuple[tuple[RoundPart, ...], ...]
+    ) -> RoundWork:
+        return RoundWork(
+            path=info.path,
+            table_id=info.table_id,
+            schema=lake.schema,
+            kind="keys" if info.description.has_primary_key else "log",
+            partition_keys=lake.partition_keys,
+            storage=lake.storage,
+            location=lake.location,
+            round_id=name,
+            tasks=tasks,
+        )
 
 
 @contextmanager
@@ -196,20 +186,23 @@ def _place(base: LakeHead, bucket: BucketId) -> Tiered | None:
     return found if found is not None and found.offset > 0 else None
 
 
-def _plan(
-    info: TableInfo, bucket: BucketId, partition: str | None, low: int, cut: Cut
-) -> tuple[ScanPlan | KeyScanPlan, Instant | None]:
+def _key(bucket: BucketId) -> LakeKey:
+    return LakeKey(bucket.partition_id, bucket.bucket)
+
+
+def _part(
+    info: TableInfo, bucket: BucketId, partition: str | None, low: int, cut: Cut, known: Tiered | None
+) -> RoundPart:
     if not info.description.has_primary_key:
-        wanted = BucketRange(bucket, partition, max(low, cut.start), cut.end)
-        return ScanPlan(info.table_id, (wanted,)), None
-    instant = Instant(bucket, partition, cut.end, cut.epoch, start=low)
-    return KeyScanPlan(info.table_id, (instant,), None), instant
+        return RoundPart(bucket, partition, max(low, cut.start), cut.end)
+    epoch = None if known is None else known.epoch
+    return RoundPart(bucket, partition, low, cut.end, cut.end, cut.epoch, low or None, epoch)
 
 
-def _cut_into(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if rows is None:
-            yield batch
-        else:
-            for start in range(0, batch.num_rows, rows):
-                yield batch.slice(start, rows)
+def _pieces(part: RoundPart, rows: int | None) -> Iterator[RoundPart]:
+    """Files of at most so many rows; the first one also brings what died."""
+    starts = range(part.start, part.end, rows) if rows else [part.start]
+    for start in starts:
+        end = min(start + rows, part.end) if rows else part.end
+        piece = replace(part, start=start, end=end)
+        yield piece if start == part.start else replace(piece, dead_from=None, dead_epoch=None)

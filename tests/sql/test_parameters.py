@@ -178,7 +178,7 @@ def _between_two_milliseconds() -> dt.datetime:
     [
         ("SELECT * FROM {t} AT (TIMESTAMP => 'x')", "invalid timestamp"),
         ("SELECT * FROM {t} AT (VERSION => 'x')", "not a number"),
-        ('SELECT * FROM "{t}$offsets" AT (TIMESTAMP => now())', "has no past"),
+        ('SELECT * FROM "{t}$offsets" AT (TIMESTAMP => now())', "has no history"),
     ],
 )
 def test_an_instant_that_is_none_is_refused(
@@ -245,9 +245,7 @@ def test_whole_numbers_with_nulls_keep_their_digits_in_pandas(
 def test_a_column_named_as_a_word_of_sql_is_hinted_at(
     db: strom.Database, people: strom.Table, query: str
 ) -> None:
-    with pytest.raises(
-        InvalidQuery, match='order is a word of SQL: a column of that name is written "order"'
-    ):
+    with pytest.raises(InvalidQuery, match='order is an SQL keyword: write a column of that name as "order"'):
         db.sql(query.format(t=people.name))
 
 

@@ -1,8 +1,8 @@
-"""Whether a query means the same whenever it is asked: only then may what was learned of it be used again.
+"""Whether a query means the same every time it runs: only then can its plan be reused.
 
-DuckDB folds now(), random() and the like into the plan, so that a plan of yesterday has yesterday's filter. Known by
-name is what certainly does not: anything else (other functions, macros, tables that functions make) is taken for
-something that changes.
+DuckDB folds now(), random() and the like into the plan, so yesterday's plan has yesterday's filter. Functions that are
+known to be deterministic are listed by name; anything else (other functions, macros, table functions) is assumed to
+change.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ list_value struct_pack row struct_extract array_extract list_extract map_extract
 array_contains len cardinality map_keys map_values
 """
 FUNCTIONS = frozenset(_WORDS.split())
-"""Those of one meaning, as a syntax tree names them; DuckDB calls each of them consistent (a test holds it to that)."""
+"""Deterministic functions, as a syntax tree names them; a test checks that DuckDB calls each of them consistent."""
 
 _UNBRACKETED = ("current_", "localtime")
 _NAMES = frozenset({"session_user", "user", "today", "now"})
-"""What may be called without brackets begins so, or is called so; it looks like a column then."""
+"""Functions that can be called without parentheses, and then look like a column: by prefix, or by name."""
 _TABLES = frozenset({"BASE_TABLE", "JOIN", "SUBQUERY", "EMPTY"})
-"""Where rows may come from."""
+"""Sources of rows that are deterministic."""
 
 
 def is_deterministic(tree: Any) -> bool:
-    """Whether nothing in a syntax tree of DuckDB's depends on when, where or by whom it is run."""
+    """Whether nothing in DuckDB's syntax tree depends on when, where or by whom it runs."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()

@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     import duckdb
 
 _SETTINGS = (
-    "SET python_enable_replacements = false",  # a variable of the caller's is no table
+    "SET python_enable_replacements = false",  # the caller's variables are not tables
     "SET TimeZone = 'UTC'",
     "SET preserve_insertion_order = false",
 )
 
 
 IDLE_MAX = 2
-"""Databases kept for the next query: making one costs 30 ms, more than many a query."""
+"""Databases kept for the next query: creating one costs 30 ms, more than many queries."""
 
 _LAKE_FILE = re.compile(r"/[^\s\"']+/data/[^\s\"'/]+\.parquet")
-"""A file of the lake in what DuckDB says: a query itself can name none."""
+"""A lake file in a message of DuckDB's; the query itself cannot name one."""
 
 _idle: list[duckdb.DuckDBPyConnection] = []
 _lock = threading.Lock()
 
 
 def open_duck() -> duckdb.DuckDBPyConnection:
-    """A database of one's own, in memory and empty; ``give_back`` it."""
+    """An empty database in memory; ``give_back`` it."""
     try:
         import duckdb
     except ImportError:
@@ -50,15 +50,15 @@ def open_duck() -> duckdb.DuckDBPyConnection:
 
 
 def give_back(connection: duckdb.DuckDBPyConnection, registered: Iterable[str]) -> None:
-    """Undo what a query did, in its one transaction, and keep the database; close it where that cannot be."""
+    """Roll back what a query did in its transaction and keep the database; close it if that fails."""
     import duckdb
 
     try:
-        # Whatever was made since BEGIN goes with it, names of registered rows too. Where the transaction ended
-        # before, this is an error, and so nothing that was made outside of it stays.
+        # Whatever was created since BEGIN goes with it, names of registered rows too. Where the transaction ended
+        # before, this is an error, so nothing that was created outside of it stays.
         connection.execute("ROLLBACK; RESET disabled_optimizers; SET schema = 'main'")
         for name in registered:
-            connection.unregister(name)  # lets go of the rows
+            connection.unregister(name)  # releases the rows
     except duckdb.Error:
         connection.close()  # a result was not read to its end, or was interrupted
         return
@@ -77,9 +77,9 @@ def _close_idle() -> None:
 
 
 def _after_fork() -> None:
-    """A child has none of the threads behind its parent's databases, nor its parent's lock.
+    """A forked child has none of the threads behind its parent's databases, and must not share its lock.
 
-    Closing such a database would wait for those threads, or crash: the child lets it lie, for as long as it lives.
+    Closing such a database would wait for those threads, or crash: the child leaves it alone for good.
     """
     global _lock
     _lock = threading.Lock()
@@ -93,7 +93,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @contextmanager
 def told() -> Iterator[None]:
-    """DuckDB's errors as Strom's; an error of Strom's that came through DuckDB as itself."""
+    """Translate DuckDB's errors to Strom's; an error of Strom's that passed through DuckDB is raised as it was."""
     import duckdb
 
     try:
@@ -113,17 +113,17 @@ def told() -> Iterator[None]:
 
 
 def first_lines(error: Exception) -> str:
-    """What DuckDB says, without its own prefix; where in the query it means stays in it."""
+    """DuckDB's message without its prefix; it keeps the position in the query."""
     text = str(error).strip()
     head, _, rest = text.partition(": ")
     return rest if head.endswith("Error") and rest else text
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes it."""
+    """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Text as SQL takes it."""
+    """Text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"

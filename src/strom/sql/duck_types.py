@@ -1,4 +1,4 @@
-"""How DuckDB calls the types of Arrow columns: asked once for every schema, as it never changes."""
+"""DuckDB's names for the types of Arrow columns: looked up once per schema, because they never change."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _kept: dict[pa.Schema, dict[str, str]] = {}
 
 
 def types_of(connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, str]:
-    """By column. ``connection`` is asked where nobody asked before, outside of any transaction."""
+    """The type names by column. Uses ``connection``, outside of a transaction, if the schema is new."""
     found = _kept.get(schema)
     if found is None:
         if len(_kept) >= KEPT_MAX:
-            _kept.clear()  # no lock, as a process may fork: two threads that both ask lose nothing
+            _kept.clear()  # no lock, as a process may fork: two threads that both look it up lose nothing
         found = _kept[schema] = _asked(connection, schema)
     return found
 

@@ -1,6 +1,6 @@
 """The rows of a plan that are on the servers.
 
-Knows nothing of the query: whoever reads them ahead must not keep alive a query that its owner forgot.
+Does not reference the query: reading ahead must not keep a query alive that its owner dropped.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from strom.sql.streaming import scan_batches
 
 @dataclass(frozen=True)
 class HotRows:
-    """Called with columns, it reads them; each time anew."""
+    """Call it with columns to read them; every call reads again."""
 
     cluster: Cluster
     run: Loop
     table: TableInfo
     lookups: Lookups | None
-    """Of a primary-key table."""
+    """Lookups, for a primary-key table."""
     plan: UnionPlan
     where: Predicate | None
     """Applied by the servers."""

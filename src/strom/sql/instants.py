@@ -1,7 +1,7 @@
 """Tables as they were: ``FROM orders AT (TIMESTAMP => '2026-11-15 08:00')``, ``AT (VERSION => 5220484060048086093)``.
 
-DuckDB reads the clause, yet its own tables have no past. So each such mention becomes a table of a name of its own
-(``orders@1``) before the query is read, and Strom gives that table the rows of then.
+DuckDB parses the clause, but its tables have no history. So each such mention becomes a table of a new name
+(``orders@1``) before the query is planned, and Strom fills that table with the rows of that instant.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Then:
 
 
 def without_instants(connection: duckdb.DuckDBPyConnection, text: str) -> tuple[str, dict[TableName, Then]]:
-    """The query without AT, and what the names that stand in it mean."""
+    """The query without AT, and the table and instant behind each new name."""
     if _CLAUSE.search(text) is None:
         return text, {}
     explain, select = select_of(text)
@@ -55,7 +55,7 @@ def without_instants(connection: duckdb.DuckDBPyConnection, text: str) -> tuple[
 
 
 def _aliases_first(connection: duckdb.DuckDBPyConnection, select: str) -> str:
-    """``t AT (…) x`` as ``t x AT (…)``: people write both, and DuckDB reads only that."""
+    """``t AT (…) x`` as ``t x AT (…)``: people write both, DuckDB parses only the latter."""
     parts = list(tokens(select))
     solid = [index for index, one in enumerate(parts) if one.kind != "space"]
     for place in range(len(solid) - 3, -1, -1):
@@ -79,7 +79,7 @@ def _aliases_first(connection: duckdb.DuckDBPyConnection, select: str) -> str:
 
 
 def _closing(parts: list[Token], opening: int) -> int:
-    """Where the parenthesis behind AT closes."""
+    """The position of the parenthesis that closes AT."""
     depth = 0
     for index in range(opening, len(parts)):
         depth += {"(": 1, ")": -1}.get(parts[index].text, 0)
@@ -89,7 +89,7 @@ def _closing(parts: list[Token], opening: int) -> int:
 
 
 def _reserved(connection: duckdb.DuckDBPyConnection, word: Token) -> bool:
-    """Whether DuckDB takes a word for the next part of the query, and not for a name."""
+    """Whether a word is a keyword for DuckDB, so not an alias."""
     asked = "SELECT count(*) FROM duckdb_keywords() WHERE keyword_name = ? AND keyword_category IN "
     with told():
         found = connection.execute(asked + "('reserved', 'type_function')", [word.text.lower()]).fetchone()
@@ -108,7 +108,7 @@ def _taken_apart(piece: str, stand_in: TableName, node: dict[str, Any]) -> tuple
 
 
 def _opening(parts: list[Token], after: int) -> int:
-    """Where AT stands: a word before a parenthesis; what is before it are the table and its alias."""
+    """The position of AT: a word before a parenthesis, behind the table and its alias."""
     for index in range(after, len(parts) - 2):
         if parts[index].is_word("AT") and parts[index + 2].is_word("TIMESTAMP", "VERSION"):
             return index

@@ -1,4 +1,4 @@
-"""What to do about a column that is named as a word of SQL is: DuckDB only points at it."""
+"""A hint for a column whose name is an SQL keyword: DuckDB only points at the place."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ leading limit not null offset only or order pivot placing primary qualify refere
 symmetric table then to trailing union unique unpivot using variadic when window with
 """
 WORDS_AS_NAMES = frozenset(_WORDS.split())
-"""DuckDB's reserved words that people name columns by; a mistake at one of the others is a slip of the pen."""
+"""DuckDB's reserved words that people use as column names; an error at another one is a plain typo."""
 
 
 def keyword_hint(text: str) -> str:
-    """What to do about a column that is named as a word of SQL is."""
+    """The hint, or an empty text."""
     found = _NEAR.search(text)
     if found is None:
         return ""
@@ -25,12 +25,12 @@ def keyword_hint(text: str) -> str:
     before = re.findall(r"\w+", line[1][: max(_caret(text), 0)]) if line is not None else []
     for word in [found[1], *before[-1:]]:
         if word.lower() in WORDS_AS_NAMES:
-            return f'\n{word} is a word of SQL: a column of that name is written "{word}"'
+            return f'\n{word} is an SQL keyword: write a column of that name as "{word}"'
     return ""
 
 
 def _caret(text: str) -> int:
-    """Where DuckDB points at in the line it shows."""
+    """The position DuckDB points at in the line it shows."""
     for line, below in itertools.pairwise(text.splitlines()):
         shown = re.match(r"LINE \d+: ", line)
         if shown is not None and "^" in below:

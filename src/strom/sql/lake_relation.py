@@ -1,7 +1,7 @@
 """Lake files as a relation in DuckDB: read by DuckDB itself where they are local, through Arrow where they are not.
 
 Columns map by field id, so a file that is too old for a column gives NULL. Position deletes and offsets that died since
-the snapshot are taken out by an anti-join; files that have none are read without it.
+the snapshot are removed by an anti-join; files that have none are read without it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from strom.sql.duck import literal, quoted
 from strom.sql.streaming import StreamedRows
 
 Register = Callable[[str, object], None]
-"""Gives DuckDB rows under a name."""
+"""Registers rows with DuckDB under a name."""
 
 _OWN = {
     BUCKET: (BUCKET_ID, "INTEGER"),
@@ -33,9 +33,9 @@ _OWN = {
     TIMESTAMP: (TIMESTAMP_ID, "TIMESTAMPTZ"),
 }
 ROW_NUMBER, FILE_NUMBER = "file_row_number", "file_index"
-"""DuckDB's own names for a row's place in its file, and for the file's in the list; they can't be given others."""
+"""DuckDB's fixed names for a row's position in its file, and for the file's position in the list."""
 _GLOB = frozenset("*?[]{}")
-"""DuckDB would look for files that match."""
+"""Characters that make DuckDB search for matching files."""
 
 
 class LakeRelation:
@@ -81,7 +81,7 @@ class LakeRelation:
         return " UNION ALL ".join(parts)
 
     def _hides_nans(self) -> bool:
-        """Whether DuckDB might skip rows: another's files have minima and maxima that leave NaN out."""
+        """Whether DuckDB might wrongly skip rows: in other engines' files, minima and maxima leave NaN out."""
         floats = any(_has_float(column.type) for column in self._schema.columns)
         return floats and not all(is_own(file.path) for file in self._plan.files)
 

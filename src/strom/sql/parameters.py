@@ -1,7 +1,7 @@
-"""Values in the place of a query's marks: ``?`` and ``$1`` by position, ``$name`` by name.
+"""Values for a query's parameters: ``?`` and ``$1`` by position, ``$name`` by name.
 
-They become literals of the text before DuckDB reads it. So a filter on a parameter reaches lake and servers as one on
-a constant does, and no value can be taken for SQL.
+They become literals in the text before DuckDB parses it. So a filter on a parameter reaches lake and servers like one
+on a constant, and no value can be taken for SQL.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 def filled(query: str, parameters: Parameters) -> str:
-    """The query with its values; InvalidQuery when marks and values do not fit together."""
+    """The query with its values; InvalidQuery when parameters and values do not match."""
     values = _ByName(parameters) if isinstance(parameters, Mapping) else _ByPosition(parameters)
     text = "".join(values.of(one) if one.kind == "mark" else one.text for one in tokens(query))
     values.check_all_used()
@@ -73,7 +73,7 @@ class _ByName:
 
 def literal_of(value: Any) -> str:
     """A Python value as a literal of its type."""
-    if hasattr(value, "item") and not isinstance(value, list | tuple):  # a number of numpy's
+    if hasattr(value, "item") and not isinstance(value, list | tuple):  # a numpy number
         value = value.item()
     if value is None:
         return "NULL"

@@ -1,4 +1,4 @@
-"""Filters in DuckDB's plan, as predicates of ours. Weakened where they say what a predicate cannot; None: nothing."""
+"""Filters in DuckDB's plan as Strom's predicates, weakened where a predicate cannot express them; None: no filter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from strom.model.filters.predicate_literals import Nanoseconds
 from strom.model.schema import Schema
 
 Names = Sequence[str | None]
-"""What the positions in a filter mean; None for what is no column."""
+"""The columns behind the positions in a filter; None for anything else."""
 
 _OPERATORS = {
     "COMPARE_EQUAL": "=",
@@ -42,11 +42,11 @@ _LIKES = {
 _DIGITS: dict[type[DataType], int] = {TinyInt: 3, SmallInt: 5, Int: 10, BigInt: 19}
 """Of the largest value."""
 _WIDER = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19, "HUGEINT": 39}
-"""Every whole number of fewer digits is one of DuckDB's type: a comparison after such a cast is one of the column."""
+"""Integers of fewer digits fit into DuckDB's type: comparing after such a cast is comparing the column."""
 
 
 def predicate_of(table_filters: dict[str, Any], names: Names, schema: Schema) -> Predicate | None:
-    """What all rows pass that a scan of the plan gives."""
+    """A predicate that all rows of a scan in the plan pass."""
     parts = []
     for one in table_filters.get("filters", ()):
         position = one.get("key", -1)
@@ -70,7 +70,7 @@ def _any(parts: Sequence[Predicate | None]) -> Predicate | None:
 
 
 class _Filters:
-    """Reads the filters of one scan; ``names`` are the columns that references in an expression mean."""
+    """Reads the filters of one scan; ``names``: the columns that references in an expression stand for."""
 
     def __init__(self, names: Names, schema: Schema) -> None:
         self._names = names
@@ -135,7 +135,7 @@ class _Filters:
         return None if column is None else self._compared(column, op, value)
 
     def _column(self, node: dict[str, Any]) -> str | None:
-        """The column that an expression is, with a cast around it that changes no value of the column's."""
+        """The column in an expression, possibly inside a cast that changes none of its values."""
         if node.get("type") == "OPERATOR_CAST" and len(node.get("children", ())) == 1:
             inner = self._column(node["children"][0])
             wider = inner is not None and _widens(
@@ -157,7 +157,7 @@ class _Filters:
 
 
 def _widens(data_type: DataType, target: dict[str, Any]) -> bool:
-    """Whether every value of a type is the same value of DuckDB's: none is rounded, none is too large."""
+    """Whether a type converts to DuckDB's without loss: nothing is rounded, nothing is too large."""
     kind = str(target.get("id", ""))
     if isinstance(data_type, Timestamp):
         return kind == "TIMESTAMP" and data_type.precision <= 6
@@ -181,7 +181,7 @@ def _constant(node: dict[str, Any]) -> object:
 
 
 def value_of(constant: dict[str, Any]) -> object:
-    """A constant of the plan as a predicate takes it; None for NULL and for types not known here."""
+    """A constant of the plan as a predicate's value; None for NULL and for unknown types."""
     if constant.get("is_null") or "value" not in constant:
         return None
     kind = constant.get("type", {})

@@ -1,8 +1,8 @@
 """One SQL query: read, bound to tables, planned at one instant, run by DuckDB.
 
-Reading and binding happen when it is made, so that what is wrong with it is said at once; planning when rows are
-first asked for. After that it gives the same rows however often it runs. For threads that block; DuckDB calls
-back from threads of its own for hot rows.
+Parsing and binding happen when it is created, so that errors are raised at once; planning when rows are first read.
+After that it returns the same rows however often it runs. For blocking threads; DuckDB calls back for hot rows from
+its own threads.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class House:
 
 @dataclass
 class QueryStatistics:
-    """What a query moved: hot rows by table, and lake files."""
+    """What a query read: hot rows by table, and lake files."""
 
     hot: dict[str, ReadStatistics] = field(default_factory=dict)
     lake_files: int = 0
-    """Data files that were given to DuckDB; it may have skipped most of them by their footers."""
+    """Data files handed to DuckDB; it may have skipped most of them by their footers."""
 
     @property
     def bytes_fetched(self) -> int:
@@ -112,7 +112,7 @@ class Query:
     def _shapes_of(
         self, connection: Any, everything: Mapping[str, Sequence[SqlTable]]
     ) -> dict[TablePath, str]:
-        """The tables of which only the columns are wanted: all for a DESCRIBE, for a listing those it does not read."""
+        """The tables whose columns alone are needed: all of a DESCRIBE; of a listing, those it does not read."""
         wanted = list(self._tables.values()) if self.statement.describes else []
         wanted += [
             table for tables in everything.values() for table in tables if table.path not in self._tables
@@ -122,7 +122,7 @@ class Query:
     # --- planning ---------------------------------------------------------------------------------------------
 
     def plan(self) -> dict[TablePath, UnionPlan]:
-        """What is read of each table, fixed the first time: all at one moment."""
+        """What is read of each table, fixed at first use: all at one instant."""
         if self._planned is None and self._shapes:
             self._stand_ins.shape(self._shapes)
         if self._planned is None and self.statement.describes:
@@ -142,7 +142,7 @@ class Query:
         return await UnionPlanner(self._house.cluster, files).plan(wanted)
 
     def _prepare(self) -> None:
-        """Put the planned rows in the place of the stand-ins."""
+        """Replace the stand-ins by the planned rows."""
         assert self._planned is not None
         views: dict[TablePath, str] = {}
         for number, (path, table) in enumerate(self._tables.items()):
@@ -209,7 +209,7 @@ class Query:
     def reader(self) -> pa.RecordBatchReader:
         """The rows, batch by batch; one reader at a time."""
         if self._process != os.getpid():  # a child has none of the threads that fetch and compute
-            raise InvalidQuery("this query was made before this process was forked: make it again here")
+            raise InvalidQuery("this query was created before this process was forked: create it again here")
         with self._lock:
             if self._closed:
                 raise InvalidQuery("this query was closed")
@@ -218,11 +218,11 @@ class Query:
                 return self._stand_ins.connection.sql(self.statement.text).to_arrow_reader(BATCH_ROWS)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, with errors of ours as themselves."""
+        """The rows; Strom's errors are raised as they were."""
         yield from self.rest_of(self.reader())
 
     def rest_of(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """What a reader of this query still has."""
+        """What a reader of this query still holds."""
         while True:
             try:
                 with self._told():
@@ -232,16 +232,16 @@ class Query:
             yield batch
 
     def progress(self) -> float | None:
-        """Percent done, as DuckDB guesses; None when it does not know. Any thread."""
+        """DuckDB's estimate in percent; None when it has none. Any thread may call."""
         found = float(self._stand_ins.connection.query_progress())
         return None if found < 0 else found
 
     def interrupt(self) -> None:
-        """Stop what runs; any thread."""
+        """Interrupt the query. Any thread may call."""
         self._stand_ins.connection.interrupt()
 
     def close(self) -> None:
-        """Let go of everything. The second time does nothing; nor does a forked child, where it is not."""
+        """Release everything. A second call does nothing, nor does a call in a forked child."""
         if not self._closed and self._process == os.getpid():
             self._closed = True
             for stream in self._streams:
@@ -254,7 +254,7 @@ class Query:
 
 
 class _Told:
-    """Errors that DuckDB wrapped, as what they were."""
+    """Raise errors that DuckDB wrapped as what they were."""
 
     def __init__(self, streams: Sequence[StreamedRows]) -> None:
         self._streams = streams

@@ -1,7 +1,7 @@
-"""Hot rows fetched before DuckDB asks for them, by a thread of their own.
+"""A thread that fetches hot rows before DuckDB asks for them.
 
-DuckDB's threads that ask for rows wait for one another: without this, all of them would stand still while a server
-answers, and none would read the lake's files meanwhile. So many bytes are kept ready; then the thread waits, too.
+DuckDB's threads that ask for rows wait for one another: without this, all of them would be idle while a server answers,
+and none would read lake files meanwhile. The thread pauses while ``BYTES_MAX`` are ready.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pyarrow as pa
 from strom.errors import InvalidQuery
 
 BYTES_MAX = 32 * 1024 * 1024
-"""Kept ready."""
+"""Upper bound of what is ready, roughly."""
 
 
 class ReadAhead:
-    """The batches of a source, which is read from now on. For one reader; it may come later, or never."""
+    """The batches of a source; reading starts at once. For one reader, which may come later, or never."""
 
     def __init__(self, source: Generator[pa.RecordBatch, None, None]) -> None:
         self._changed = threading.Condition()
@@ -30,7 +30,7 @@ class ReadAhead:
         threading.Thread(target=self._fetch, args=(source,), name="strom-ahead", daemon=True).start()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them; an error of the source comes after the batches before it."""
+        """All batches; an error of the source is raised after the batches before it."""
         try:
             while (batch := self._next()) is not None:
                 yield batch
@@ -38,7 +38,7 @@ class ReadAhead:
             self.close()
 
     def close(self) -> None:
-        """Let go of what is ready, and of the source once it gives way."""
+        """Drop what is ready, and close the source as soon as it yields."""
         with self._changed:
             self._left = True
             self._ready.clear()
@@ -47,7 +47,7 @@ class ReadAhead:
     def _next(self) -> pa.RecordBatch | None:
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._ended or self._left)
-            if self._left:  # what was ready is gone: to end here would look like all rows
+            if self._left:  # what was ready is gone: ending here would look like the end of the rows
                 raise InvalidQuery("this query was closed while it was read")
             if self._ready:
                 batch = self._ready.popleft()
@@ -72,7 +72,7 @@ class ReadAhead:
                 self._changed.notify_all()
 
     def _put(self, batch: pa.RecordBatch) -> bool:
-        """Whether anybody still wants more."""
+        """Whether the reader still wants more."""
         with self._changed:
             self._changed.wait_for(lambda: self._left or self._bytes < BYTES_MAX)
             if not self._left:

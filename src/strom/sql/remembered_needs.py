@@ -1,7 +1,7 @@
-"""What a query asks of its tables, as DuckDB's plan tells; remembered where it is the same whenever it is asked.
+"""What a query needs of its tables, read from DuckDB's plan; remembered for deterministic queries.
 
-It is a function of the text, of the database that short names mean, and of the tables' columns, so all of them are
-compared: after ALTER TABLE nothing old is used, nor for the table of another cluster that has the same name.
+It depends on the text, on the database of unqualified names, and on the tables' columns, so all of them are compared:
+nothing is reused after ALTER TABLE, nor for a table of the same name in another cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT_MAX = 256
 Columns: TypeAlias = dict[TablePath, Schema | pa.Schema]
 
 _kept: dict[tuple[str, str], tuple[Columns, dict[TablePath, TableNeed]]] = {}
-"""By text and database; of tables with these columns."""
+"""By text and database: the columns of the tables, and the needs."""
 
 
 def needs_of_query(
@@ -32,7 +32,7 @@ def needs_of_query(
     mentions: Mapping[TablePath, int],
     plan: Callable[[str], Any | None],
 ) -> dict[TablePath, TableNeed]:
-    """What is asked of each table that is not here already. ``plan`` refuses a query that does not fit its tables."""
+    """What is needed of each table whose rows are not here yet. ``plan`` rejects a query that does not fit them."""
     if not statement.deterministic or len(statement.text) > KEPT_CHARACTERS_MAX:
         return _needs(plan(statement.select), tables, mentions)
     columns: Columns = {
@@ -57,6 +57,6 @@ def _needs(
 
 
 def _with_own_columns(need: TableNeed, table: SqlTable) -> TableNeed:
-    """The columns that a lake table has beside the table's own are not in its schema: they are always there."""
+    """Add the columns that a lake table has beyond its schema: those are always read."""
     extra = frozenset(table.arrow.names) - frozenset(table.schema.names)
     return TableNeed(need.columns | extra, need.where) if extra else need

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def shape_of(connection: duckdb.DuckDBPyConnection, table: SqlTable) -> str:
-    """What stands between the parentheses of its CREATE TABLE; ``connection`` is in no transaction yet."""
+    """The column list of its CREATE TABLE; ``connection`` must not be in a transaction yet."""
     types = types_of(connection, nullable(table.arrow))
     lower = {name.lower() for name in types}
-    if len(lower) < len(types):  # DuckDB has no such table: what it can show of this one is its name
+    if len(lower) < len(types):  # DuckDB cannot have such a table: show its name only
         return quoted(next(iter(types))) + " VARCHAR"
     parts = [
         f"{quoted(name)} {kind}{'' if table.arrow.field(name).nullable else ' NOT NULL'}"

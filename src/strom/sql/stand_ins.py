@@ -1,10 +1,10 @@
-"""Stand-ins: tables of the right names and types, without the rows, on which DuckDB plans a query for us.
+"""Stand-ins: tables of the right names and types but without the rows, on which DuckDB plans a query.
 
-Its optimizer moves columns and filters down to each table; the plan it makes is read as JSON (``table_needs.py``). A
-stand-in has one row of NULLs, and statistics are switched off: DuckDB must not conclude from them that a part of the
-query is empty, or the plan would not be that of the real tables.
+Its optimizer pushes columns and filters down to each table; the plan is read as JSON (``table_needs.py``). A stand-in
+has one row of NULLs, and statistics are switched off: otherwise DuckDB could conclude that a part of the query is
+empty, and plan something else than for the real tables.
 
-Everything happens in one transaction that is never committed: nothing of a query is there for the next one.
+Everything happens in one transaction that is never committed: the next query finds nothing of this one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StandIns:
         database: str,
         others: Iterable[str] = (),
     ) -> None:
-        """``others``: databases that are to be there besides those of the tables."""
+        """``others``: databases to create besides those of the tables."""
         self.connection = connection
         self._registered: list[str] = []
         self._types = {path: types_of(connection, nullable(schema)) for path, schema in schemas.items()}
@@ -48,11 +48,11 @@ class StandIns:
         self.connection.execute("; ".join(["BEGIN TRANSACTION", *made, used]))
 
     def types(self, path: TablePath) -> dict[str, str]:
-        """How DuckDB calls the types of a table's columns."""
+        """DuckDB's names for the types of a table's columns."""
         return self._types[path]
 
     def plan(self, select: str) -> Any | None:
-        """The optimized plan as JSON; None where DuckDB cannot write it down.
+        """The optimized plan as JSON; None where DuckDB cannot serialize it.
 
         InvalidQuery says what does not fit the tables: a column, a type, a function.
         """
@@ -61,12 +61,12 @@ class StandIns:
             (row,) = self.connection.execute(_PLAN, [select]).fetchall()
         try:
             found = json.loads(row[0])
-        except ValueError:  # it writes infinities and NaN in a way of its own
+        except ValueError:  # its infinities and NaN are not JSON
             return None
         if not found.get("error"):
             return found.get("plans")
-        # Preparing says it better than the plan that could not be made, or finds nothing wrong. Not by EXPLAIN, whose
-        # word would stand in the message in front of the query.
+        # Preparing gives a better message than the failed plan, or finds nothing wrong. Not by EXPLAIN, which would
+        # appear in the message in front of the query.
         with told():
             self.connection.sql(select)
         return None
@@ -86,32 +86,32 @@ class StandIns:
         self._stands = True
 
     def replace(self, views: Mapping[TablePath, str]) -> None:
-        """Put the rows of every table in the place of its stand-in: from now on queries run on real rows."""
+        """Replace every stand-in by the table's rows: from now on queries run on real rows."""
         made = []
         for path, select in views.items():
             if self._stands:
                 made.append(f"DROP TABLE {_name(path)}")
             made.append(f"CREATE VIEW {_name(path)} AS {select}")
         if self._stands:
-            made.append("RESET disabled_optimizers")  # DuckDB may use all it knows
+            made.append("RESET disabled_optimizers")  # real rows: DuckDB may use all its optimizers
         with told():
             self.connection.execute("; ".join(made))
         self._stands = False
 
     def shape(self, tables: Mapping[TablePath, str]) -> None:
-        """Empty tables of these columns, in the place of stand-ins: for who wants to know what there is."""
+        """Replace stand-ins by empty tables of these columns, for queries about the catalog."""
         made = [f"DROP TABLE IF EXISTS {_name(path)}" for path in tables if self._stands]
         made += [f"CREATE TABLE {_name(path)} ({columns})" for path, columns in tables.items()]
         with told():
             self.connection.execute("; ".join(made))
 
     def register(self, name: str, rows: object) -> None:
-        """Rows under a name, for views to come."""
+        """Register rows under a name, for the views of ``replace``."""
         self.connection.register(name, rows)
         self._registered.append(name)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Give the connection back."""
         give_back(self.connection, self._registered)
 
 
@@ -120,5 +120,5 @@ def _name(path: TablePath) -> str:
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema with NULL allowed everywhere, and without notes of other programs."""
+    """The schema with NULL allowed everywhere, and without metadata of other programs."""
     return pa.schema([pa.field(field.name, field.type) for field in schema])

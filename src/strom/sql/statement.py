@@ -1,4 +1,4 @@
-"""One SQL statement that reads: checked, and the tables it names found without binding it."""
+"""One SQL statement that reads: checks it, and finds the tables it names without binding it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 CHARACTERS_MAX = 1_000_000
 DEPTH_MAX = 500
-"""Of the syntax tree; a query is far from it."""
+"""Of the syntax tree; real queries stay far below it."""
 KEPT_MAX = 256
 KEPT_CHARACTERS_MAX = 10_000
-"""So many statements are remembered, of so many characters each."""
+"""Bounds of the memory: statements, and characters of each."""
 
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?", re.IGNORECASE)
 _OWN_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
 _OWN_FUNCTIONS = ("duckdb_", "pragma_")
-"""How the names of DuckDB's functions begin that tell what it has."""
+"""Prefixes of DuckDB's functions that describe its catalog."""
 _DATABASES = """SELECT schema_name AS database_name FROM information_schema.schemata
 WHERE catalog_name = current_database() AND schema_name NOT IN ('information_schema', 'pg_catalog', 'main') ORDER BY ALL
 """
-"""What DuckDB calls a schema is a database here."""
+"""DuckDB's schemas are Strom's databases."""
 
 _kept: dict[str, Statement] = {}
 
@@ -52,26 +52,26 @@ class Statement:
     select: str
     """The text without EXPLAIN."""
     tables: tuple[TableName, ...]
-    """Every mention of a table, in the order of the text; one named twice is here twice."""
+    """Every mention of a table, in the order of the text; a table named twice is here twice."""
     deterministic: bool
-    """Whether it means the same whenever it runs: nothing in it depends on the time, on chance or on a setting."""
+    """Whether it means the same every time: nothing in it depends on time, chance or settings."""
 
     reads: bool
-    """Whether the rows of its tables are wanted, not what DuckDB thinks of them (EXPLAIN, DESCRIBE)."""
+    """Whether it reads rows of its tables; EXPLAIN and DESCRIBE do not."""
     describes: bool
-    """Whether it is a DESCRIBE, which wants the columns of its tables."""
+    """Whether it is a DESCRIBE, which needs the columns of its tables."""
     lists: bool
-    """Whether it asks what tables there are: SHOW TABLES, information_schema."""
+    """Whether it lists tables: SHOW TABLES, information_schema."""
 
 
 def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
-    """The statement; InvalidQuery and ReadOnlyQuery say what is wrong. Read once, then remembered by its text."""
+    """Parse a statement; InvalidQuery and ReadOnlyQuery say what is wrong. Remembered by its text."""
     found = _kept.get(text)
     if found is None:
         found = _read(connection, text)
         if len(text) <= KEPT_CHARACTERS_MAX:
             if len(_kept) >= KEPT_MAX:
-                _kept.clear()  # no lock, as a process may fork: two threads that both read lose nothing
+                _kept.clear()  # no lock, as a process may fork: two threads that both parse lose nothing
             _kept[text] = found
     return found
 
@@ -113,7 +113,7 @@ def _asks_what_there_is(node: dict[str, Any]) -> bool:
 
 
 def select_of(text: str) -> tuple[str, str]:
-    """A query as its EXPLAIN, if it has one, and the rest."""
+    """Split a query into its EXPLAIN, if it has one, and the rest."""
     match = _EXPLAIN.match(text)
     if match is None:
         if text.lstrip()[:7].lower() == "explain":
@@ -123,7 +123,7 @@ def select_of(text: str) -> tuple[str, str]:
 
 
 def tree_of(connection: duckdb.DuckDBPyConnection, select: str) -> Any:
-    """The syntax tree that DuckDB makes of a SELECT."""
+    """DuckDB's syntax tree of a SELECT."""
     call = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true)"
     with told():
         (row,) = connection.execute(call, [select]).fetchall()
@@ -134,7 +134,7 @@ def tree_of(connection: duckdb.DuckDBPyConnection, select: str) -> Any:
 
 
 def _mentions(tree: Any) -> Iterator[TableName]:
-    """The tables of a syntax tree; a name that a WITH around it defines is none."""
+    """The tables of a syntax tree, without names that an enclosing WITH defines."""
     waiting: list[tuple[Any, frozenset[str], int]] = [(tree, frozenset(), 0)]
     while waiting:
         node, defined, depth = waiting.pop()

@@ -1,9 +1,9 @@
-"""Hot rows for DuckDB: a table that it takes for a dataset of Arrow's, and asks for columns and a filter.
+"""Hot rows for DuckDB: an object that it takes for an Arrow dataset and asks for columns and a filter.
 
-DuckDB trusts the dataset to apply the filter. The servers have got one already, made from the whole query
-(``table_needs.py``); the rows they send pass it, and DuckDB's own is applied to them here, column-wise.
+DuckDB trusts the dataset to apply the filter. The servers already apply one, derived from the whole query
+(``table_needs.py``); DuckDB's is applied here to the rows they send, column-wise.
 
-Once ``begin`` was called, the first reading finds rows that are there already (``read_ahead.py``).
+After ``begin``, the first read finds rows that have already been fetched (``read_ahead.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Batches = Callable[[Sequence[str]], Generator[pa.RecordBatch, None, None]]
 
 
 def scan_batches(scan: RowScan, run: Loop) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a scan, for a thread that blocks."""
+    """The rows of a scan, for a blocking thread."""
     chunks = BlockingChunks.of(scan, run, ordered=True)
     rest = Rest(scan.streaming_limit)
     try:
@@ -38,10 +38,10 @@ def scan_batches(scan: RowScan, run: Loop) -> Generator[pa.RecordBatch, None, No
 
 
 class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
-    """Looks like a dataset; its rows are read when DuckDB asks for them, each time anew.
+    """Looks like a dataset; every request of DuckDB reads its rows again.
 
-    ``columns`` are those the query uses: others are not known to be needed, and fetched only if DuckDB asks. ``passed``
-    is what all rows of ``batches`` pass: where DuckDB asks for just that, nothing is left to be done.
+    ``columns``: those the query is known to use; others are fetched only if DuckDB asks. ``passed``: a filter that all
+    rows of ``batches`` pass already; where DuckDB asks for just that, nothing is left to do.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
             self._ahead.append(ReadAhead(self._batches(order)))
 
     def close(self) -> None:
-        """Let go of what was fetched and nobody read."""
+        """Drop what was fetched and not read."""
         while self._ahead:
             try:
                 self._ahead.pop().close()
@@ -75,15 +75,15 @@ class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
                 return  # another thread came first
 
     def __del__(self) -> None:
-        self.close()  # the query was forgotten
+        self.close()  # the query is gone
 
     @property
     def problem(self) -> BaseException | None:
-        """What went wrong while DuckDB read: it would wrap it in words of its own."""
+        """The error that stopped a read: DuckDB would wrap it in a message of its own."""
         return self._problem[0] if self._problem else None
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **options: Any) -> _Reading:
-        """What DuckDB calls, once for every time that the query reads the table."""
+        """Called by DuckDB, once for every time the query reads the table."""
         given = list(self._full.names) if columns is None else list(columns)
         needed = self._wanted.union(given)
         if filter is not None and self._passed is not None and filter.equals(self._passed):

@@ -1,8 +1,8 @@
-"""What a query asks of each table: the columns it uses, and a filter that all rows it uses pass.
+"""What a query needs of each table: the columns it uses, and a filter that all rows it uses pass.
 
-Read from DuckDB's optimized plan over stand-ins. A table named several times is asked for everything that any mention
-wants: columns together, filters joined by OR. What is not understood asks for more, never for less; DuckDB applies
-the whole query to what it gets, so a filter here only has to keep every row that matters.
+Read from DuckDB's optimized plan over stand-ins. For a table that is named several times the needs are combined: all
+columns, filters joined by OR. Anything not understood widens the need, never narrows it; DuckDB applies the whole query
+to what it gets, so a filter here only has to keep every row that matters.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from strom.sql.plan_filters import predicate_of
 
 EMPTY = frozenset({"LOGICAL_EMPTY_RESULT"})
 VIRTUAL_COLUMNS_FROM = 1 << 62
-"""Row ids and the like: nothing that is stored."""
+"""Row ids and the like, which are not stored."""
 
 
 @dataclass(frozen=True)
 class TableNeed:
-    """What is wanted of one table. ``where`` None: any row may matter."""
+    """What is needed of one table. ``where`` None: any row may matter."""
 
     columns: frozenset[str]
     where: Predicate | None
@@ -33,13 +33,13 @@ class TableNeed:
 def needs_of(
     plan: Any | None, schemas: Mapping[TablePath, Schema], mentions: Mapping[TablePath, int]
 ) -> dict[TablePath, TableNeed]:
-    """By table. A plan that shows a table less often than the text does tells nothing about it."""
+    """The need by table. A plan that shows a table less often than the text names it proves nothing about it."""
     everything = {path: TableNeed(frozenset(schema.names), None) for path, schema in schemas.items()}
     if plan is None:
         return everything
     nodes = list(_nodes(plan))
     if any(node.get("type") in EMPTY for node in nodes):
-        return everything  # DuckDB left something out here that it may read when it runs
+        return everything  # DuckDB left something out that it may read when it runs
     scans: dict[TablePath, list[TableNeed]] = {}
     for node in nodes:
         path = _table_of(node)
@@ -83,7 +83,7 @@ def _need_of(node: dict[str, Any], schema: Schema) -> TableNeed:
     names = []
     for one in node.get("column_indexes", ()):
         index = one.get("index", VIRTUAL_COLUMNS_FROM)
-        # A field inside of a row: the column is wanted, and a filter on it is not the column's.
+        # A field inside a row: the column is needed, but a filter on the field is not one on the column.
         whole = not one.get("child_indexes")
         names.append((schema.names[index], whole) if index < len(schema.names) else (None, False))
     columns = frozenset(name for name, _ in names if name is not None)
@@ -93,5 +93,5 @@ def _need_of(node: dict[str, Any], schema: Schema) -> TableNeed:
         try:
             where = where.check(schema)
         except StromError:
-            where = None  # what a filter cannot say is left to DuckDB
+            where = None  # DuckDB applies what a predicate cannot express
     return TableNeed(columns, where)

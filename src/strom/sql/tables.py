@@ -1,4 +1,4 @@
-"""The tables a query names: found in the cluster, with the rows of system tables already here."""
+"""The tables a query names, looked up in the cluster; system tables come with their rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from strom.sql.instants import At, Then
 from strom.sql.statement import TableName
 
 AT_ONCE = 16
-"""Tables that are asked for side by side, when all are."""
+"""Concurrent lookups when all tables are listed."""
 
 
 @dataclass(frozen=True)
 class SqlTable:
-    """What a name stands for: a table (of one tier or both), or rows that are known already."""
+    """What a name stands for: a table (of one tier or both), or rows that are already here."""
 
     path: TablePath
     arrow: pa.Schema
@@ -31,7 +31,7 @@ class SqlTable:
     tier: Tier = "both"
     rows: pa.Table | None = None
     at: At | None = None
-    """When it is read; None: now."""
+    """The instant it is read at; None: now."""
 
     @property
     def schema(self) -> Schema:
@@ -58,7 +58,7 @@ class TableFinder:
     async def find_then(
         self, names: Sequence[TableName], then: Mapping[TableName, Then], database: str, at: At | None
     ) -> dict[TableName, SqlTable]:
-        """The same for names of which some mean a table at an instant of its own; ``at`` is that of the others."""
+        """The same where some names stand for a table at their own instant; ``at``: the instant of the others."""
         found = await self.find([then[name].table if name in then else name for name in names], database)
         return {
             name: _at_instant(found[then[name].table], name.table, then[name].at)
@@ -68,7 +68,7 @@ class TableFinder:
         }
 
     async def everything(self) -> dict[str, list[SqlTable]]:
-        """All tables, by database; one that is dropped meanwhile is none."""
+        """All tables, by database, without those dropped meanwhile."""
         databases = await self.databases()
         names = await asyncio.gather(*map(self.tables, databases))
         paths = [
@@ -122,7 +122,9 @@ def _at_instant(table: SqlTable, name: str | None, at: At | None) -> SqlTable:
     if at is None:
         return table
     if table.info is None or table.tier != "both":
-        raise InvalidQuery(f"{table.path} has no past: only tables themselves are read as they were")
+        raise InvalidQuery(
+            f"{table.path} has no history: only tables themselves can be read as of an earlier time"
+        )
     path = table.path if name is None else TablePath(table.path.database, name)
     return replace(table, path=path, at=at)
 

@@ -1,4 +1,4 @@
-"""The words of a query: enough of SQL's spelling to tell a mark outside of texts, names and comments."""
+"""The tokens of a query: enough of SQL's syntax to find parameters outside of strings, names and comments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Token(NamedTuple):
 
 
 def tokens(query: str) -> Iterator[Token]:
-    """All pieces in their order; joined they are the query."""
+    """All tokens in order; joined they are the query."""
     for match in _TOKEN.finditer(query):
         kind = "text" if match.lastgroup == "tag" else match.lastgroup
         assert kind is not None

@@ -10,7 +10,7 @@ import pytest
 
 import strom
 from api.place import events
-from lake.local_jobs import LocalJobs
+from lake.small_tierer import LocalJobs
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import facts_of, iceberg, in_lake
 from strom.errors import LakeUnavailable

@@ -117,7 +117,7 @@ def test_spark_submit_runs_the_service_and_one_wrong_table_fails_it_alone(s3_ser
 def test_a_command_that_cannot_work_says_why_at_once(s3_server: ServerProcess) -> None:
     strom_tier = [str(BIN / "strom"), "--server", s3_server.address, "tier"]
     for given, said in (
-        (["--once", "--table", "nobody.knows"], "nobody.knows is not a table that is tiered"),
+        (["--once", "--table", "nobody.knows"], "nobody.knows is not tiered"),
         (["--conf", "memory=4g"], "write --conf spark.executor.memory=4g"),
         (["--round-size", "many"], "--round-size is 'many'"),
     ):

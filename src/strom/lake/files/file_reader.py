@@ -28,7 +28,6 @@ from strom.record.prune import Pruner
 
 POSITION_PATH = "file_path"
 POSITION_ROW = "pos"
-ROW_GROUPS_MAX = 1 << 20
 NO_OFFSET = -1
 
 _DELETES = pa.schema([(POSITION_PATH, pa.dictionary(pa.int32(), pa.string())), (POSITION_ROW, pa.int64())])

@@ -1,4 +1,4 @@
-"""The cluster as the service's threads see it: the calls of a round, each blocking until it is answered."""
+"""The cluster as the service's threads see it: the calls of a round, each of which blocks until it is answered."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TieringCluster:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._background.run_unless_ending(self._cluster.close)
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -72,7 +72,7 @@ class TieringCluster:
         return list(buckets_of(table, partitions))
 
     def row_bytes(self, table: TableInfo, buckets: Buckets) -> dict[BucketId, float]:
-        """About how many bytes an offset of each bucket stands for."""
+        """Bytes per offset of each bucket, roughly."""
         status = self._run(Admin(self._cluster).status(table))
         by_name = {(one.partition, one.bucket): one for one in status.buckets}
         found = {}
@@ -96,7 +96,7 @@ class TieringCluster:
         return await lake_status(self._cluster, await self._cluster.table(path))
 
     def lake_tables(self) -> list[LakeFacts]:
-        """Every table that is in the lake or is to be."""
+        """Every table that is, or should be, in the lake."""
         return self._run(self._admin.tables())
 
     def heartbeat(
@@ -111,7 +111,7 @@ class TieringCluster:
         at_once: bool = False,
         leaving: bool = False,
     ) -> Tidings:
-        """Say what this service does, and take tables that are due."""
+        """Report what this service is doing, and take tables that are due."""
         return self._run(
             self._admin.heartbeat(
                 service_id,
@@ -135,7 +135,7 @@ class TieringCluster:
         goes_on: bool = False,
         ahead: bool = False,
     ) -> str | None:
-        """Tell what the lake holds now; None when it is remembered, else why not."""
+        """Report what the lake holds now; None when the coordinator stored it, else the reason why not."""
         told = self._admin.report(
             table_id, report, service_id=service_id, round=round_number, goes_on=goes_on, ahead=ahead
         )
@@ -150,13 +150,13 @@ class TieringCluster:
         known: Mapping[BucketId, Tiered] | None = None,
         at_most: Mapping[BucketId, int] | None = None,
     ) -> Cuts:
-        """Where the buckets end, at one moment, in whole transactions."""
+        """Where the buckets end, all at one instant, in whole transactions."""
         return self._run(self._admin.cut(table, buckets, sync=sync, known=known, at_most=at_most))
 
     def resume(self, table: TableInfo, bucket: BucketId, place: Tiered) -> int:
-        """Let a bucket of a log table that lost its end go on where the lake ends."""
+        """Let a log bucket that lost its end continue where the lake ends."""
         return self._run(self._admin.resume(table, bucket, place))
 
     def restore(self, table: TableInfo, bucket: BucketId, place: Tiered, rows: Iterable[OffsetRows]) -> int:
-        """Let a bucket of a primary-key table that lost its end go on where the lake ends, with the lake's rows."""
+        """Let a primary-key bucket that lost its end continue where the lake ends, with the lake's rows."""
         return self._run(self._admin.restore(table, bucket, place, rows))

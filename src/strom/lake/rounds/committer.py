@@ -1,8 +1,8 @@
 """The commit of a round, and what to do when it does not go through at once.
 
-LakeConflict        another commit came first. Did it move the buckets of this round? Then somebody else brought
-                    these rows: ours are dropped. If not (a compaction), the same files still fit: once more.
-LakeCommitUnknown   the catalog did not say. The lake tells whether the commit is in it; nothing is deleted.
+LakeConflict        Another commit came first. If it moved the buckets of this round, another service brought the rows,
+                    and our files are deleted. If not (a compaction), the same files still fit: commit again.
+LakeCommitUnknown   The catalog's answer was lost. The lake shows whether the commit landed; nothing is deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from strom.lake.rounds.plan import RoundPlan
 from strom.runtime.clock import Clock
 
 TRIES = 10
-"""Commits that move none of our buckets may come before ours so often."""
+"""Attempts, while other commits that move none of our buckets keep coming first."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class RoundCommitter:
     round_id: str
 
     def commit(self, plan: RoundPlan, files: RoundFiles) -> LakeHead:
-        """The lake with the round in it; LakeConflict when another round brought its rows."""
+        """Commit the round; LakeConflict when another round brought its rows."""
         base = plan.head
         unknown = False
         for _ in range(TRIES):
@@ -41,7 +41,7 @@ class RoundCommitter:
                 return self._commit(base, plan, files)
             except LakeCommitUnknown as error:
                 logger.warning(
-                    "%s: whether round %s landed is not known: %s", self.lake, self.round_id, error
+                    "%s: it is unknown whether round %s landed: %s", self.lake, self.round_id, error
                 )
                 unknown = True
             except LakeConflict:
@@ -68,7 +68,7 @@ class RoundCommitter:
         )
 
     def delete(self, files: RoundFiles) -> None:
-        """Delete files that are in no snapshot and never will be. What stays is swept by maintenance."""
+        """Delete files that no snapshot will ever name. Maintenance sweeps what this leaves behind."""
         for one in files.files:
             places = [one.path] if one.sidecar is None else [one.path, one.sidecar]
             for place in places:
@@ -83,5 +83,5 @@ def _moved(now: LakeHead, plan: RoundPlan) -> bool:
 
 
 def _landed(now: LakeHead, plan: RoundPlan, *, unknown: bool) -> bool:
-    """After a commit of unknown outcome: whether the lake is where the round would have brought it."""
+    """After a commit of unknown outcome: whether the lake is as far as the round would have brought it."""
     return unknown and all(now.offsets.get(key) == tiered for key, tiered in plan.offsets.items())

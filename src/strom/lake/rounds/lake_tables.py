@@ -1,4 +1,4 @@
-"""The lake tables a service writes: its catalog opened once, each table found or made when its round comes.
+"""The lake tables a service writes: the catalog is opened once, each table is found or created when its round comes.
 
 A table that gets a new column gets it in the lake too, before a round writes rows that have it.
 """
@@ -15,7 +15,7 @@ from strom.lake.rounds.cluster import TieringCluster
 
 
 class LakeTables:
-    """Any thread may ask."""
+    """Any thread may call."""
 
     def __init__(self, cluster: TieringCluster) -> None:
         self._cluster = cluster
@@ -25,7 +25,8 @@ class LakeTables:
     def ensure(self, table: TableInfo) -> LakeTable:
         """The lake table of a table, with all its columns.
 
-        One that the cluster was told of is not made again: if it is gone, so would be the rows that only it has.
+        One that the cluster's record knows is never recreated: if it is gone, so are the rows that only it had, and
+        nobody would notice.
         """
         facts = self._cluster.describe(table.path)
         create = facts.table_id != table.table_id or facts.snapshot_id is None
@@ -47,7 +48,7 @@ class LakeTables:
             return self._catalog
 
     def close(self) -> None:
-        """Let go of the catalog."""
+        """Close the catalog."""
         with self._lock:
             if self._catalog is not None:
                 self._catalog.close()

@@ -1,7 +1,7 @@
-"""What a tiering service counts, and where others read it: a Prometheus page as a file or over HTTP.
+"""The metrics of a tiering service, as a Prometheus page in a file or over HTTP.
 
-Per table: how far the lake lies behind when the page is asked for (rows and seconds, as ``strom lake status`` has
-them), rounds, failures, seconds, rows, deletes, files, bytes.
+Per table: how far the lake is behind when the page is read (rows and seconds, as in ``strom lake status``), rounds,
+failures, seconds, rows, deletes, files, bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATES = ("active", "failing", "quarantined")
 
 
 class TieringMetrics:
-    """The numbers of one service; ``tables`` are those it has to do with, ``status`` tells how one's lake is now."""
+    """The metrics of one service. ``tables``: those it works on; ``status``: how far the lake of one is behind."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class TieringMetrics:
         return render(self._metrics.samples())
 
     def _look(self) -> None:
-        """How far the lake is behind at this moment; a table of which that is not known has no such lines."""
+        """Measure how far the lake is behind now; a table whose lag is unknown has no such lines."""
         for path in self._tables():
             rows: int | None = None
             lag_ms: int | None = None
@@ -53,7 +53,7 @@ class TieringMetrics:
                 now = self._status(path)
                 rows, lag_ms = now.lag_rows, now.lag_ms
             except StromError as error:
-                logger.info("how far the lake is behind %s is not known: %s", path, error)
+                logger.info("it is unknown how far the lake is behind %s: %s", path, error)
             gauge, table = self._metrics.gauge, str(path)
             gauge("strom_tiering_lag_rows", "Rows that are not in the lake now.", table=table).follow(
                 _value(rows)
@@ -63,7 +63,7 @@ class TieringMetrics:
             ).follow(_value(None if lag_ms is None else lag_ms / 1000))
 
     def ended(self, table: str, result: RoundResult) -> None:
-        """A round went well."""
+        """Count a round that succeeded."""
         counter = self._metrics.counter
         counter("strom_tiering_rounds_total", "Rounds that ended well.", table=table).inc()
         counter("strom_tiering_rows_total", "Rows written into the lake.", table=table).inc(result.rows)
@@ -78,7 +78,7 @@ class TieringMetrics:
         self._state(table, "active")
 
     def _kept_up(self, table: str, result: RoundResult) -> None:
-        """What was put in order after the round, and how many files there are then."""
+        """Count what upkeep did after the round, and the files that are left."""
         done, counter, gauge = result.upkeep, self._metrics.counter, self._metrics.gauge
         counter("strom_tiering_compacted_files_total", "Lake files merged away.", table=table).inc(
             done.files_before
@@ -99,7 +99,7 @@ class TieringMetrics:
         )
 
     def failed(self, table: str, *, quarantined: bool) -> None:
-        """A round did not go well."""
+        """Count a round that failed."""
         self._metrics.counter("strom_tiering_failures_total", "Rounds that failed.", table=table).inc()
         self._state(table, "quarantined" if quarantined else "failing")
 
@@ -111,7 +111,7 @@ class TieringMetrics:
 
 
 def _nobody_knows(path: TablePath) -> LakeStatus:
-    raise LagUnknown(f"nobody was named who knows the lake of {path}")
+    raise LagUnknown(f"this service cannot tell how far the lake is behind {path}")
 
 
 def _value(number: float | None) -> Callable[[], float | None]:
@@ -119,7 +119,7 @@ def _value(number: float | None) -> Callable[[], float | None]:
 
 
 def write_page(metrics: TieringMetrics, path: Path) -> None:
-    """Replace a file by the page as it is now: for a collector of text files, which may look at any time."""
+    """Write the page to a file, atomically: a collector of text files may read it at any time."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_text(metrics.page())
     scratch.replace(path)
@@ -138,7 +138,7 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return self._http.port
 
     def close(self) -> None:

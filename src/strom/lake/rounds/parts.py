@@ -1,11 +1,11 @@
-"""What one round reads: from how far the lake is, where the buckets end and how large rows are, to tasks. Pure.
+"""What one round reads, decided from how far the lake is, where the buckets end and how large rows are. Pure.
 
-A part is one bucket's range of offsets and becomes one data file. Of a log it is all records in [start, end); of a
-primary-key bucket the images in it that are live at ``at``, and for one part of each bucket also what died below the
-bucket's old end: then ``dead_from`` says where that was.
+A part is a range of offsets of one bucket and becomes one data file. In a log it is all records in [start, end). In a
+primary-key bucket it is the images in that range that are live at ``at``; one part of each bucket also brings the
+offsets below the bucket's old end that died since (``dead_from`` is that old end).
 
-A round that would be too large is split: a log bucket stops earlier, of a primary-key table some buckets wait (their
-instant cannot be an earlier one, which nobody may keep). Not where buckets hold transactions: those arrive whole.
+A round that would be too large is split: a log bucket stops earlier; of a primary-key table some buckets wait, because
+the servers may no longer keep an earlier instant. Buckets that hold transactions are never split: those arrive whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strom.model.lake.lake import Tiered
 
 MB = 1024 * 1024
 ROW_BYTES = 64
-"""A guess, where nobody knows how large rows are."""
+"""A guess, where the size of rows is unknown."""
 
 Kind = Literal["log", "keys"]
 
@@ -34,7 +34,7 @@ class Ending(NamedTuple):
     """Where its log begins."""
     end: int
     epoch: int
-    """Of the record before the end."""
+    """The epoch of the record before the end."""
 
 
 @dataclass(frozen=True)
@@ -44,34 +44,34 @@ class Bounds:
     round_bytes: int = 4096 * MB
     task_bytes: int = 128 * MB
     task_bytes_min: int = 16 * MB
-    """Less is not worth a file of its own."""
+    """Less does not justify a separate file."""
     tasks_wanted: int = 0
-    """A bucket that is large enough is cut so that about so many tasks can run side by side; 0: Spark's cores."""
+    """A large bucket is cut so that about this many tasks run side by side; 0: as many as Spark has cores."""
 
 
 @dataclass(frozen=True)
 class RoundPart:
-    """One file to be: offsets [start, end) of a bucket."""
+    """One future file: offsets [start, end) of a bucket."""
 
     bucket: BucketId
     partition: str | None
     start: int
     end: int
     at: int | None = None
-    """The instant, of a primary-key bucket."""
+    """The instant, for a primary-key bucket."""
     epoch: int | None = None
-    """Of the record before ``at``."""
+    """The epoch of the record before ``at``."""
     dead_from: int | None = None
     dead_epoch: int | None = None
-    """Of the record before ``dead_from``."""
+    """The epoch of the record before ``dead_from``."""
 
     @property
     def width(self) -> int:
-        """How many offsets."""
+        """Number of offsets."""
         return self.end - self.start
 
     def to_json(self) -> list[object]:
-        """Plain data, for the tasks."""
+        """The part as plain data, for tasks."""
         return [
             *self.bucket,
             self.partition,
@@ -85,28 +85,28 @@ class RoundPart:
 
     @classmethod
     def from_json(cls, found: Sequence[object]) -> RoundPart:
-        """The same part again."""
+        """The part that ``to_json`` wrote."""
         table_id, partition_id, bucket, *rest = found
         return cls(BucketId(table_id, partition_id, bucket), *rest)  # type: ignore[arg-type]
 
 
 Task = tuple[RoundPart, ...]
-"""Parts that one Spark task reads one after the other."""
+"""Parts that one task reads one after the other."""
 
 
 @dataclass(frozen=True)
 class RoundParts:
-    """What a round does."""
+    """What a round reads, divided into tasks."""
 
     kind: Kind
     tasks: tuple[Task, ...]
     ends: Mapping[BucketId, int]
     """Where each bucket of the round will end in the lake."""
     rows: int
-    """Offsets to be read; as many rows at most."""
+    """Offsets to read; an upper bound of the rows."""
     size_bytes: int
     more: bool
-    """Whether something is left for another round at once."""
+    """Whether another round should follow at once."""
 
     @property
     def empty(self) -> bool:
@@ -143,7 +143,7 @@ def plan_parts(
 
 
 def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending) -> RoundPart:
-    """All that the lake has not got of a bucket."""
+    """Everything of a bucket that the lake lacks."""
     if tiered is not None and tiered.offset > ending.end:
         raise LakeCorrupt(
             f"the lake holds bucket {bucket} up to offset {tiered.offset} and its log was cut at {ending.end}",
@@ -175,13 +175,13 @@ def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending)
     return RoundPart(bucket, ending.partition, tiered.offset, ending.end)
 
 
-# --- at most so much at once ----------------------------------------------------------------------------------------
+# --- a round's limit ------------------------------------------------------------------------------------------------
 
 
 def _within(
     kind: Kind, parts: list[RoundPart], sizes: Mapping[BucketId, float], limit: int
 ) -> list[RoundPart]:
-    """As much of the parts as a round may hold, and never nothing."""
+    """As much of the parts as fits into a round, but at least something."""
     if sum(part.width * sizes[part.bucket] for part in parts) <= limit:
         return parts
     if kind == "keys":
@@ -219,7 +219,7 @@ def _first_offsets(parts: list[RoundPart], sizes: Mapping[BucketId, float], limi
 
 
 def _cut(part: RoundPart, row_bytes: float, target: float) -> list[RoundPart]:
-    """Pieces of about the target's size; the first one also brings what died."""
+    """Pieces of about the target size; the first one also brings the dead offsets."""
     count = min(max(1, round(part.width * row_bytes / target)), part.width)
     edges = [part.start + part.width * number // count for number in range(count + 1)]
     pieces = [replace(part, start=low, end=high) for low, high in pairwise(edges)]
@@ -227,7 +227,7 @@ def _cut(part: RoundPart, row_bytes: float, target: float) -> list[RoundPart]:
 
 
 def _packed(pieces: Sequence[RoundPart], sizes: Mapping[BucketId, float], target: float) -> tuple[Task, ...]:
-    """Small pieces share a task; large tasks first, so that none of them is the last one running."""
+    """Small pieces share a task. Large tasks come first, so that none of them runs alone at the end."""
     tasks: list[Task] = []
     held: list[RoundPart] = []
     size = 0.0

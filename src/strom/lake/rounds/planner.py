@@ -1,9 +1,9 @@
-"""Where a round begins and where it will end: the lake is asked first, then the servers.
+"""Where a round begins and where it will end: read the lake first, then cut the buckets on the servers.
 
-The servers check the lake's offsets against what they hold. A bucket whose end was lost (power failure with weak
-durability, a folder from a backup) goes on where the lake ends, in a new epoch: before that an empty commit makes every
-other round that is under way lose its place, so that none can land beyond the point where the bucket goes on. A
-primary-key bucket is given its rows back from the lake.
+The servers check the lake's offsets against what they hold. A bucket that lost its end (power failure with weak
+durability, a folder from a backup) continues where the lake ends, in a new epoch. Before that, an empty commit fences
+every other round under way, so that none can land beyond the point where the bucket continues. A primary-key bucket
+gets its rows back from the lake.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from strom.model.lake.lake import LakeKey, Tiered
 from strom.runtime.clock import Clock
 
 SMALL_ROWS = 10_000
-"""So few rows are one task, however large they are: nobody is asked for sizes."""
+"""This few rows are one task, however large they are: no need to ask for sizes."""
 BUCKETS_LOST_MAX = 10_000
 
 logger = logging.getLogger(__name__)
@@ -44,15 +44,15 @@ class RoundPlanner:
     clock: Clock
     round_id: str
     report: Callable[[LakeHead], object]
-    """Tells the coordinator what the lake holds."""
+    """Reports to the coordinator what the lake holds."""
 
     @property
     def kind(self) -> Kind:
-        """What the table's rounds bring: records or images."""
+        """What the table's rounds read: records of a log, or images of a primary-key table."""
         return "keys" if self.table.description.has_primary_key else "log"
 
     def plan(self) -> RoundPlan:
-        """The next round, from what is there now."""
+        """Plan the next round from the current state."""
         for _ in range(BUCKETS_LOST_MAX):
             head = self._without_dropped(adopt(self.lake, read_head(self.lake), clock=self.clock))
             buckets = self.cluster.buckets(self.table)
@@ -68,7 +68,7 @@ class RoundPlanner:
         raise LakeCorrupt(f"too many buckets of {self.table.path} lost their end")
 
     def _without_dropped(self, head: LakeHead) -> LakeHead:
-        """The lake without the partitions that somebody dropped by hand: they go from it in a commit of its own."""
+        """The lake without partitions that were dropped explicitly: a separate commit removes them."""
         if not head.partitions:
             return head
         record = self.cluster.describe(self.table.path).record
@@ -115,7 +115,7 @@ class RoundPlanner:
         )
 
     def _epochs_at(self, ends: Mapping[BucketId, int]) -> dict[BucketId, int]:
-        """The epochs of the records before these ends, which lie before the buckets' own."""
+        """The epochs of the records before these ends, which lie before the ends of the buckets."""
         if not ends:
             return {}
         found = self.cluster.cut(self.table, list(ends), at_most=ends)
@@ -124,7 +124,7 @@ class RoundPlanner:
         return {bucket: _epoch(found, bucket) for bucket in ends}
 
     def _namesakes(self, head: LakeHead, buckets: Buckets) -> list[tuple[BucketId, str, Tiered]]:
-        """Buckets of partitions that were dropped and made again, with how far the lake holds those of the old ones."""
+        """Buckets of partitions that were dropped and recreated, with how far the lake holds their predecessors."""
         held = {(head.partitions.get(key[0]), key[1]): key for key in head.offsets if key[0] is not None}
         return [
             (bucket, name, head.offsets[key])
@@ -138,9 +138,9 @@ class RoundPlanner:
     def _made_again(
         self, head: LakeHead, buckets: Buckets, vector: Cuts
     ) -> tuple[BucketId, str | None, Tiered] | None:
-        """A primary-key bucket of such a partition that is empty yet: it begins with the lake's rows of the old one.
+        """An empty primary-key bucket of a recreated partition: it must begin with the lake's rows of its predecessor.
 
-        The log of a new one goes on where the old one ended by itself.
+        A log bucket needs nothing: the server lets it continue where its predecessor ended.
         """
         for bucket, name, place in self._namesakes(head, buckets) if self.kind == "keys" else ():
             if vector[bucket].end == 0:
@@ -148,14 +148,16 @@ class RoundPlanner:
         return None
 
     def _taken_over(self, head: LakeHead, buckets: Buckets, vector: Cuts) -> dict[BucketId, Tiered]:
-        """How far the lake holds buckets of partitions that were made again: as far as the old ones, behind which they
-        began. One that did not must not give away offsets that the lake has."""
+        """How far the lake holds buckets of recreated partitions: as far as their predecessors.
+
+        They must begin behind those: one that began earlier would reuse offsets that the lake has.
+        """
         found = {}
         for bucket, name, place in self._namesakes(head, buckets):
             if vector[bucket].start < place.offset:
                 raise LakeCorrupt(
-                    f"partition {name} was dropped and created again, and the lake has rows of the old one up to "
-                    f"offset {place.offset}, which those of the new one would mix with. Drop it (`strom partition "
+                    f"partition {name} was dropped and recreated, and the lake has rows of the old one up to offset "
+                    f"{place.offset}; the new rows would mix with them. Drop it (`strom partition "
                     "drop`), which takes the rows of its name out of the lake too, or use another name",
                     partition=name,
                     bucket=bucket,
@@ -164,15 +166,17 @@ class RoundPlanner:
         return found
 
     def _resume(self, head: LakeHead, buckets: Buckets, error: LakeAhead) -> None:
-        """Let a bucket that lost its end go on where the lake ends."""
+        """Let a bucket that lost its end continue where the lake ends."""
         bucket = error.facts.get("bucket")
         if not isinstance(bucket, BucketId) or _key(bucket) not in head.offsets:
             raise error
-        logger.warning("%s: bucket %s lost its end; it goes on where the lake ends", self.table.path, bucket)
+        logger.warning(
+            "%s: bucket %s lost its end; it continues where the lake ends", self.table.path, bucket
+        )
         self._go_on(head, bucket, dict(buckets).get(bucket), head.offsets[_key(bucket)])
 
     def _go_on(self, head: LakeHead, bucket: BucketId, name: str | None, place: Tiered) -> None:
-        """Let a bucket begin at ``place``, the end of what the lake holds of it; with its rows, if it has keys."""
+        """Let a bucket begin at ``place``, where the lake ends; a primary-key bucket gets its rows from the lake."""
         fenced = commit_round(
             self.lake,
             head,
@@ -183,7 +187,7 @@ class RoundPlanner:
             partitions=head.partitions,
             clock=self.clock,
         )
-        self.report(fenced)  # the servers believe the cluster's record, and nobody else
+        self.report(fenced)  # the servers trust only the cluster's record
         if self.kind == "log":
             self.cluster.resume(self.table, bucket, place)
             return
@@ -191,7 +195,7 @@ class RoundPlanner:
         rows = live_rows(self.lake, fenced.snapshot_id, (name, bucket.bucket))
         self.cluster.restore(self.table, bucket, place, rows)
         logger.warning(
-            "%s: bucket %s was made anew from the lake as of offset %d; changes after that are lost, if there were any",
+            "%s: bucket %s was rebuilt from the lake as of offset %d; later changes, if any, are lost",
             self.table.path,
             bucket,
             place.offset,

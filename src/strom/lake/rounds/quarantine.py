@@ -1,4 +1,4 @@
-"""What the coordinator is told of a table whose lake is wrong: all that was known before, and the reason."""
+"""The report that quarantines a table: everything that was known before, and the reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from strom.model.lake.lake_record import LakeRecord, LakeReport
 
 
 def quarantined(record: LakeRecord | None, reason: str) -> LakeReport:
-    """The record as it was, in quarantine: readers see why, and no round is given out until somebody looks."""
+    """The same record, quarantined: readers see why, and no round is assigned until an operator acts."""
     if record is None:
         return LakeReport(snapshot_id=None, offsets={}, state="quarantined", reason=reason)
     return LakeReport(

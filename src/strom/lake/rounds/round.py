@@ -1,15 +1,15 @@
-"""One round of one table, from what the lake holds to a commit that holds more, and the report of it.
+"""One round of one table, from reading the lake's state to the commit and its report.
 
-    1. truth      the lake is asked first: how far is every bucket?                                     ``aim.py``
-    2. cut        then the servers: where does every bucket end, synced, in whole transactions?          ``aim.py``
-    3. files      Spark tasks write what lies between                                                 ``worker.py``
-    4. commit     files, deletes and offsets at once, on the snapshot that was planned from          ``landing.py``
-    5. report     the coordinator learns what the lake holds; if it does not, the next round's report tells it
-    6. upkeep     every few commits: small files are merged, old snapshots go     ``strom/lake/upkeep/maintenance.py``
+    1. head       read the lake first: how far does it hold every bucket?                           ``planner.py``
+    2. cut        then ask the servers: where does every bucket end, synced, in whole transactions? ``planner.py``
+    3. files      tasks write what lies between                                                        ``work.py``
+    4. commit     files, deletes and offsets at once, on the snapshot that was planned from       ``committer.py``
+    5. report     the coordinator learns what the lake holds; a report that is lost is made up for by the next round's
+    6. upkeep     every few commits, small files are merged and old snapshots expire  ``lake/upkeep/maintenance.py``
 
-The round is over with its report: the next one may begin while the lake is kept in order.
+The round is over with its report: the next one may begin during upkeep.
 
-Dying between any two steps loses nothing and doubles nothing: step 1 of the next round sees what landed.
+A crash between any two steps loses nothing and duplicates nothing: step 1 of the next round sees what landed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from strom.model.properties import lake_upkeep
 from strom.runtime.clock import Clock
 
 TRIES = 5
-"""How often a round is planned anew: another service was faster, or an instant was no longer kept."""
+"""Attempts. A round is planned again when another service was faster, or the servers no longer keep an instant."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class RoundContext:
 
 @dataclass
 class RoundProgress:
-    """How far a round is; read by other threads."""
+    """The progress of a round; other threads read it."""
 
     assigned: Assigned
     group: str
@@ -81,16 +81,16 @@ class RoundResult:
     files: int = 0
     size_bytes: int = 0
     lag_rows: int = 0
-    """What the lake lacked when the round began."""
+    """Rows the lake lacked when the round began."""
     more: bool = False
     took: dict[str, float] = field(default_factory=dict)
-    """Seconds of each step, and of all."""
+    """Seconds of each step, and of the whole round."""
     unheard: str | None = None
-    """Why the coordinator did not take the report; the lake has the rows nevertheless."""
+    """Why the coordinator refused the report; the lake has the rows all the same."""
     upkeep: Upkept = field(default_factory=Upkept)
-    """What was put in order afterwards."""
+    """What upkeep did afterwards."""
     upkeep_problem: str | None = None
-    """Why it was not; it is tried again after the next round."""
+    """Why upkeep failed; it is tried again after the next round."""
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Round:
     table: TableInfo
     progress: RoundProgress
     round_id: str
-    """Never used before or again: file names begin with it."""
+    """Unique for ever: file names begin with it."""
     _took: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> RoundResult:
@@ -120,7 +120,7 @@ class Round:
             except (LakeConflict, Expired) as error:
                 if not left:
                     raise
-                logger.info("%s: planned anew: %s", self.table.path, error)
+                logger.info("%s: planned again: %s", self.table.path, error)
         raise AssertionError("the last try returns or raises")
 
     def _attempt(self, attempt: str) -> RoundResult:
@@ -132,7 +132,7 @@ class Round:
             return RoundResult(plan.head, lag_rows=plan.lag_rows)
         with self._step("writing"):
             files = RoundFiles.of(self._write(plan, round_id))
-        context.jobs.check(self.progress.group)  # the last moment at which nothing has happened
+        context.jobs.check(self.progress.group)  # from here on the round can no longer be cancelled
         with self._step("committing"):
             head = RoundCommitter(self.lake, context.clock, round_id).commit(plan, files)
         return RoundResult(
@@ -146,9 +146,9 @@ class Round:
         )
 
     def _keep_in_step(self) -> None:
-        """Take over columns that were added since the table was looked at: rows up to the cut may have them.
+        """Pick up columns that were added since the table was read: rows up to the cut may have them.
 
-        Asked after the cut, so none is missed; columns are only added, so the plan holds.
+        Read after the cut, so none is missed; columns are only ever added, so the plan holds.
         """
         now = self.context.cluster.table(self.table.path)
         if now.table_id != self.table.table_id:
@@ -160,7 +160,7 @@ class Round:
         self.table = now
 
     def _keep_up(self, result: RoundResult) -> RoundResult:
-        """Put the lake table in order, where that is due. The round has ended well, whatever comes of it."""
+        """Run upkeep where it is due. The round has succeeded, even if this fails."""
         context, group = self.context, self.progress.group
         try:
             with self._step("upkeep"):
@@ -180,12 +180,12 @@ class Round:
         except Cancelled:
             return result
         except Retry as error:
-            logger.warning("%s: the lake table could not be put in order: %s", self.table.path, error)
+            logger.warning("%s: upkeep of the lake table failed: %s", self.table.path, error)
             return replace(result, upkeep_problem=str(error))
         return replace(result, upkeep=upkept)
 
     def _needed_snapshots(self) -> set[int]:
-        """What readers are told to read stays."""
+        """The snapshot that the record names: readers plan from it, so it stays."""
         record = self.context.cluster.describe(self.table.path).record
         return set() if record is None or record.snapshot_id is None else {record.snapshot_id}
 
@@ -252,7 +252,7 @@ class Round:
         return report_of(head, readable_low=low, **more)
 
     def _tell(self, report: LakeReport, *, goes_on: bool = False, ahead: bool = False) -> str | None:
-        """A report ends the round, unless it goes on. ``ahead``: buckets lost their ends, and the lake has more."""
+        """A report ends the round, unless ``goes_on``. ``ahead``: buckets lost their ends, and the lake has more."""
         return self.context.cluster.report(
             self.table.table_id,
             report,
@@ -264,7 +264,7 @@ class Round:
 
 
 def _check(found: Sequence[PartResult]) -> None:
-    """A file holds what was asked for and nothing else; a log leaves no offset out but those without a record."""
+    """Check that each file holds offsets of its part and nothing else."""
     for one in found:
         file, part = one.file, one.part
         if file is None:

@@ -1,4 +1,4 @@
-"""The rounds of a service, each on whatever thread asks: its table is looked up, its lake table found, it is run."""
+"""Runs the rounds of a service: looks up the table and its lake table, then runs the round on the caller's thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RoundRunner:
             if table.table_id != assigned.table_id:
                 raise TableNotFound(f"{assigned.path} was dropped and recreated", table_id=assigned.table_id)
             lake = self._lakes.ensure(table)
-            # The number is the coordinator's; the rest makes file names that nobody else ever has.
+            # The number is the coordinator's; the random rest makes file names unique.
             round_id = f"{assigned.round}-{self._randomness.token(8).hex()}"
             return Round(context, lake, table, progress, round_id).run()
         finally:
@@ -35,9 +35,9 @@ class RoundRunner:
         return self._context.jobs.done(progress.group)
 
     def cancel(self, progress: RoundProgress) -> None:
-        """Give a round up; it ends with ``Cancelled`` unless it is committing already."""
+        """Cancel a round; it ends with ``Cancelled`` unless it is committing already."""
         self._context.jobs.cancel(progress.group)
 
     def close(self) -> None:
-        """Let go of the lake's catalog."""
+        """Close the lake's catalog."""
         self._lakes.close()

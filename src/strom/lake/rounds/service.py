@@ -1,11 +1,11 @@
-"""The service: asks for tables that are due, runs a round of each on a thread of its own, tells how they ended.
+"""The tiering service: takes tables that are due, runs a round of each on a separate thread, reports how they ended.
 
-The coordinator decides which service tiers which table; a heartbeat says what is running and takes what is due. Several
-services may run: a round whose service was silent too long is given to another, and should both go on, the lake
+The coordinator decides which service tiers which table; a heartbeat reports what is running and takes what is due.
+Several services may run. A round whose service was silent too long is assigned to another; if both go on, the lake
 takes the rows once.
 
-A table that fails is tried again, later and later; one whose lake is wrong is quarantined, with the reason, and left
-alone until somebody looks at it. The others go on.
+A table that fails is retried with growing pauses. One whose lake is wrong is quarantined, with the reason, until an
+operator acts. The other tables are not affected.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from strom.model.names import nearest
 from strom.model.table import TablePath
 
 WRONG = (LakeCorrupt, LakeForeignCommit, LakeUnsupported)
-"""What no further try mends: the table is quarantined."""
+"""Errors that no retry mends: the table is quarantined."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,13 +46,13 @@ class TieringOptions:
     """How a service works."""
 
     tables: tuple[str, ...] = ()
-    """Only these; none: all that the cluster wants tiered."""
+    """Only these; empty: every table that should be in the lake."""
     once: bool = False
-    """End when everything that was there is in the lake."""
+    """End when everything that existed at the start is in the lake."""
     tables_at_once: int = 4
     bounds: Bounds = field(default_factory=Bounds)
     beat_s: float = 1.0
-    """How often the coordinator is asked."""
+    """Seconds between heartbeats."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class RoundEnd:
 
     @property
     def given_up(self) -> bool:
-        """Whether it was cancelled, or its table is gone: nobody's fault."""
+        """Whether it was cancelled or its table is gone: not a failure."""
         return isinstance(self.error, Cancelled | TableNotFound)
 
 
 class Coordination(Protocol):
-    """What a service asks of the cluster."""
+    """What a service needs of the cluster."""
 
     def lake_tables(self) -> list[LakeFacts]: ...
 
@@ -98,7 +98,7 @@ class Coordination(Protocol):
 
 
 class Rounds(Protocol):
-    """What runs a round; ``runner.py`` is the real one."""
+    """Runs rounds; ``runner.py`` in production."""
 
     def run(self, progress: RoundProgress) -> RoundResult: ...
 
@@ -110,13 +110,13 @@ class Rounds(Protocol):
 
 
 class RoundListener:
-    """Hears what a service does; ``strom.spark.tiering.progress`` shows it to people."""
+    """Hears about rounds; ``strom.spark.tiering.progress`` shows them to people."""
 
     def began(self, assigned: Assigned) -> None:
         """A round begins."""
 
     def going(self, rounds: Sequence[tuple[RoundProgress, int]]) -> None:
-        """How far the rounds are: each with the rows that are done."""
+        """The progress of rounds: each with the rows that are done."""
 
     def ended(self, end: RoundEnd) -> None:
         """A round ended."""
@@ -126,7 +126,7 @@ class RoundListener:
 
 
 def table_ids(cluster: Coordination, names: Sequence[str]) -> list[int]:
-    """The ids of tables that were named; TableNotFound, with the nearest name, when one is not tiered."""
+    """The ids of these tables; TableNotFound, with the nearest name, when one is not tiered."""
     known = {str(one.path): one for one in cluster.lake_tables()} if names else {}
     found = []
     for name in names:
@@ -134,7 +134,7 @@ def table_ids(cluster: Coordination, names: Sequence[str]) -> list[int]:
         if path not in known or not known[path].enabled:
             hint = nearest(path, known)
             raise TableNotFound(
-                f"{path} is not a table that is tiered{hint}. "
+                f"{path} is not tiered{hint}. "
                 f"Switch it on: strom table alter {path} --set table.datalake.enabled=true",
                 table=path,
             )
@@ -143,7 +143,7 @@ def table_ids(cluster: Coordination, names: Sequence[str]) -> list[int]:
 
 
 class TieringService:
-    """One service. ``run`` until ``stop`` is called, from any thread, or with ``once`` until all is done."""
+    """One service. ``run`` returns after ``stop``, from any thread, or with ``once`` when everything is done."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class TieringService:
         self.failures: list[RoundEnd] = []
 
     def stop(self) -> None:
-        """Give up what is under way, and end."""
+        """Cancel what is under way, and end."""
         self._stopping = True
         self._wake.set()
 
@@ -196,7 +196,7 @@ class TieringService:
     # --- the coordinator ----------------------------------------------------------------------------------------
 
     def _others_at_work(self, wanted: Sequence[int]) -> bool:
-        """Whether another service, or one that died and whose lease has not run out, has a table that is not done."""
+        """Whether another service, or a dead one whose lease has not expired, holds a table that is not done."""
         return any(
             one.state == "tiering"
             and one.table_id not in self._done
@@ -216,7 +216,7 @@ class TieringService:
                     Running(one.assigned.table_id, one.assigned.round, rows, one.rows_planned, one.size_bytes)
                     for one, rows in running
                     if one.step
-                    != "upkeep"  # over with its report: named, it is cancelled once the next one has ended
+                    != "upkeep"  # its report ended it: if named, it would be cancelled when the next round ends
                 ],
                 ended=ended,
                 tables=wanted,
@@ -245,7 +245,7 @@ class TieringService:
             self._start(assigned)
 
     def _pause(self, tidings: Tidings | None) -> None:
-        """Until the next heartbeat; a round that ends cuts it short, because its table or another may be due."""
+        """Wait for the next heartbeat; a round that ends cuts it short, because a table may be due."""
         seconds = self._options.beat_s
         if (
             tidings is not None
@@ -265,7 +265,7 @@ class TieringService:
         try:
             self._cluster.heartbeat(self.service_id, wants=0, ended=left, leaving=True)
         except StromError as error:
-            logger.info("could not say good-bye: %s", error)  # the lease runs out by itself
+            logger.info("the coordinator did not hear that this service ends: %s", error)  # the lease expires
         self._rounds.close()
 
     # --- rounds -------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class TieringService:
         thread.start()
 
     def _round(self, progress: RoundProgress) -> None:
-        """On a thread of its own: nothing of a round may hurt the service or another table."""
+        """The body of a round's thread: no error may reach the service or another table."""
         assigned = progress.assigned
         try:
             end = RoundEnd(assigned, self._rounds.run(progress))
@@ -313,7 +313,7 @@ class TieringService:
             logger.warning("%s could not be quarantined: %s", assigned.path, problem)
 
     def _collect(self) -> list[Ended]:
-        """Take note of the rounds that ended; those the coordinator has not heard of by a report."""
+        """Collect the rounds that ended; returns those that no report told the coordinator about."""
         with self._lock:
             ends, self._ends = self._ends, []
         untold = []

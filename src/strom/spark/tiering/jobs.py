@@ -1,7 +1,7 @@
-"""Rounds as Spark jobs: one task each for the parts that were planned, side by side with the jobs of other tables.
+"""Rounds as Spark jobs, side by side with those of other tables.
 
-Every table has a scheduling pool of its own, so that with ``spark.scheduler.mode=FAIR`` the tasks of a heavy round do
-not stand before those of a light one. A job is known by its group, and can be asked how far it is, and cancelled.
+Every table has its own scheduling pool, so that with ``spark.scheduler.mode=FAIR`` the tasks of a light round do not
+queue behind those of a heavy one. A job is known by its group: its progress can be read, and it can be cancelled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETTINGS = {
     "spark.scheduler.mode": "FAIR",
     "spark.ui.showConsoleProgress": "false",
 }
-"""For a session that is the service's own."""
+"""For a session that belongs to the service."""
 
 
 class SparkJobs:
@@ -43,7 +43,7 @@ class SparkJobs:
         return max(1, self._context.defaultParallelism)
 
     def run(self, work: RoundWork, *, group: str) -> list[PartResult]:
-        """All tasks of a round; what they found, in the order of the tasks."""
+        """Run all tasks of a round; their results in the order of the tasks."""
         context, count = self._context, len(work.tasks)
         context.setLocalProperty(POOL, f"strom-{work.table_id}")
         context.setJobGroup(group, f"tiering {work.path}, round {work.round_id}", interruptOnCancel=True)
@@ -80,7 +80,7 @@ class SparkJobs:
         self._context.cancelJobGroup(group)
 
     def check(self, group: str) -> None:
-        """Cancelled, if it was."""
+        """Raise ``Cancelled`` if the round was cancelled."""
         with self._lock:
             if group in self._cancelled:
                 raise Cancelled(group)

@@ -1,6 +1,6 @@
 """What a person sees of a tiering service: a bar for every round under way, and a line for every round that ended.
 
-Where nobody looks at a terminal there are only the lines.
+Without a terminal there are only the lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Lines(RoundListener):
         self._silent = False
 
     def ended(self, end: RoundEnd) -> None:
-        """Say what it did; nothing of a round that found nothing new."""
+        """Print what it did; nothing for a round that found nothing new."""
         self._silent = False
         if end.result is not None:
             if end.result.rows or end.result.deletes or not end.result.upkeep.idle:
@@ -37,7 +37,7 @@ class Lines(RoundListener):
             self._say(f"{end.assigned.path}: failed, tried again later: {end.error}")
 
     def unreachable(self, error: StromError) -> None:
-        """Say so once."""
+        """Print it once."""
         if not self._silent:
             self._say(f"the coordinator does not answer: {error}")
             self._silent = True
@@ -107,7 +107,7 @@ def told(result: RoundResult) -> str:
 
 
 def _kept_up(done: Upkept) -> str:
-    """What was put in order afterwards."""
+    """What upkeep did afterwards."""
     words = []
     if done.files_before:
         words.append(f"{counted(done.files_before, 'file')} became {done.files_after}")

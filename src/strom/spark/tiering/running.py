@@ -1,4 +1,4 @@
-"""A tiering service from nothing: the Spark session, the connection, the signals that end it, the page of metrics."""
+"""Starts a tiering service: the Spark session, the connections, the signals that end it, the page of metrics."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 LOCAL_MASTER = "local[*,4]"
 """All cores of this machine; a task may fail three times before its round does."""
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit: then it has chosen the master."""
+"""Set by spark-submit, which then has chosen the master."""
 METRICS_EVERY_S = 5.0
 CONTROL_RETRY_S = 5
-"""A heartbeat is not waited for longer: the service has to hear that it shall stop."""
+"""A heartbeat waits no longer than this, so that the service notices ``stop``."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """What surrounds a service."""
+    """Where a service runs."""
 
     server: ConnectOptions
     master: str | None = None
@@ -52,10 +52,10 @@ class Where:
 
 
 def run(where: Where, options: TieringOptions) -> int:
-    """Serve until SIGTERM, Ctrl-C or, with ``once``, until all is done; how many rounds failed."""
+    """Serve until SIGTERM, Ctrl-C or, with ``once``, until everything is done; the number of failed rounds."""
     with ExitStack() as stack:
         control = stack.enter_context(cluster_of(where.server, retry_s=CONTROL_RETRY_S))
-        table_ids(control, options.tables)  # a name that is wrong is said before Spark has started
+        table_ids(control, options.tables)  # report a wrong name before Spark starts
         cluster = stack.enter_context(cluster_of(where.server))
         spark = stack.enter_context(_session(where))
         console = Console(stderr=True)
@@ -81,7 +81,7 @@ def service_of(
     listener: RoundListener | None = None,
     control: TieringCluster | None = None,
 ) -> TieringService:
-    """A service on a session that somebody else keeps; ``control``: another connection, for heartbeats."""
+    """A service on a session that the caller owns; ``control``: another connection, for heartbeats."""
     clock, randomness = SystemClock(), SystemRandomness()
     service_id = f"tier-{randomness.token(6).hex()}"
     jobs = SparkJobs(spark, server)
@@ -138,7 +138,7 @@ def _write(metrics: TieringMetrics, path: Path, over: threading.Event) -> None:
 
 @contextmanager
 def _stopped_by_signals(service: TieringService) -> Iterator[None]:
-    """The first signal ends the service in order, a second one at once."""
+    """The first signal ends the service gracefully, a second one at once."""
     before: dict[int, Any] = {}
 
     def handle(number: int, _: object) -> None:

@@ -55,11 +55,11 @@ class SparkTasks:
             return packed_error(number, error)
 
 
-# --- there and back -------------------------------------------------------------------------------------------------
+# --- result rows ----------------------------------------------------------------------------------------------------
 
 
 def packed(number: int, found: Sequence[PartResult]) -> pa.RecordBatch:
-    """What a task found, as the row it gives back."""
+    """The result row of a task."""
     told = [
         [
             one.part.to_json(),
@@ -73,7 +73,7 @@ def packed(number: int, found: Sequence[PartResult]) -> pa.RecordBatch:
 
 
 def packed_error(number: int, error: StromError) -> pa.RecordBatch:
-    """Why a task found nothing."""
+    """The result row of a task that failed."""
     told = json.dumps({"code": code_of(error), "message": message_of(error)})
     return _row(number, told, b"")
 
@@ -86,7 +86,7 @@ def _row(number: int, told: str, dead: bytes) -> pa.RecordBatch:
 
 
 def unpacked(found: str, dead: bytes) -> list[PartResult]:
-    """The same on the driver; the task's error is raised."""
+    """The results in a row, on the driver; raises the task's error."""
     told = json.loads(found)
     if isinstance(told, dict):
         raise error_of(told["code"], told["message"])
