@@ -165,7 +165,7 @@ def test_a_foreign_append_quarantines_its_table_and_the_others_go_on(
         assert ends[right.name].result is not None
         facts = facts_of(server, wrong)
         assert facts.state == "quarantined"
-        assert "somebody else" in (facts.reason or "")
+        assert "another engine" in (facts.reason or "")
         assert in_lake(server, right)
         assert by_pyiceberg(server, wrong).num_rows == 6
         assert tier(server, spark, wrong) == []
