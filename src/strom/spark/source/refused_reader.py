@@ -14,7 +14,7 @@ from strom.spark.connect.spark_errors import translated_error
 
 
 class RefusedReader(DataSourceStreamReader):
-    """Stands for a stream that cannot be."""
+    """Raises the reason why a stream is refused."""
 
     def __init__(self, error: StromError, server: ConnectOptions | None) -> None:
         self._error = error
