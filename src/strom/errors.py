@@ -8,7 +8,7 @@
     │   ├── LeaderNotAvailable  nobody leads this bucket right now
     │   │   └── KernelsCompiling    its server compiles what primary-key tables need, and says how far it is
     │   ├── UnknownBucket       this server does not know the table or bucket (yet)
-    │   ├── StorageFull         the disk has no room for writes; reads go on
+    │   ├── StorageFull         the disk has no room for writes; reads continue
     │   ├── StorageOffline      this bucket's storage failed and was taken offline
     │   ├── Busy                a bound (connections, bytes in flight) is reached
     │   ├── Conflict            someone else changed the metadata first
@@ -116,7 +116,7 @@ class UnknownBucket(Retry):
 
 
 class StorageFull(Retry):
-    """The disk has no room for writes; reads go on."""
+    """The disk has no room for writes; reads continue."""
 
 
 class StorageOffline(Retry):
@@ -151,7 +151,7 @@ class RecordTooLarge(Refused):
 
 
 class LimitExceeded(Refused):
-    """A request asks for more than a bound allows (columns, predicate depth, buckets)."""
+    """A request exceeds a limit (columns, predicate depth, buckets)."""
 
 
 class DatabaseNotFound(Refused):
@@ -339,11 +339,11 @@ class InvalidTargets(Refused):
 
 
 class NotYetVisible(Retry):
-    """The offset asked for lies above the high watermark: wait for it."""
+    """The offset is above the high watermark: wait for it."""
 
 
 class LagUnknown(Retry):
-    """How far a stream is behind cannot be told right now; the sentence says why."""
+    """How far a stream is behind is unknown right now; the message says why."""
 
 
 class NotCaughtUp(Retry):

@@ -43,7 +43,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     ran = demo(tmp_path, "--fast", "--no-spark")
     assert ran.returncode == 2
-    assert "holds something else than a demo" in ran.stderr
+    assert "holds something other than a demo" in ran.stderr
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 

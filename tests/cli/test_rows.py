@@ -243,7 +243,7 @@ def test_an_error_in_json_names_its_line_and_column(server: ServerProcess) -> No
         ('{"m": 7}', "line 2, column 'm': 7 does not fit MAP<STRING, INT>"),
         ('{"l": ["x"]}', "line 2, column 'l': [\"x\"] does not fit ARRAY<DECIMAL(5, 2)>"),
         ('{"nope": 1}', "line 2: the table has no column 'nope'; it has id, m, d, l"),
-        ("[1]", "line 2: a JSON object is needed, not [1]"),
+        ("[1]", "line 2: expected a JSON object, not [1]"),
         ("{", "line 2: "),
     ]:
         rows = JsonRows(io.BytesIO(f"{good}\n{wrong}\n".encode()), None, _SCHEMA, 100)

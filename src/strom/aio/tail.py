@@ -55,7 +55,7 @@ class Tail(LogTail):
 
     @property
     def positions(self) -> dict[tuple[str | None, int], int]:
-        """Where the reader is, by (partition, bucket): give it to ``start=`` to go on from here."""
+        """Where the reader is, by (partition, bucket): give it to ``start=`` to continue from here."""
         if self._lake_only is None:
             return super().positions
         return {**self._lake_only.positions, **({} if self.past else super().positions)}

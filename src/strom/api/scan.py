@@ -168,7 +168,7 @@ class Scan:
         return polars_of(self.to_arrow())
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """All rows as a DuckDB relation, to go on with SQL.
+        """All rows as a DuckDB relation, for more SQL.
 
         >>> table.scan().to_duckdb().aggregate("max(price)")
         """

@@ -67,7 +67,7 @@ class Tail:
 
     @property
     def positions(self) -> dict[tuple[str | None, int], int]:
-        """Where you are, by (partition, bucket): give it to ``start=`` to go on from here.
+        """Where you are, by (partition, bucket): give it to ``start=`` to continue from here.
 
         >>> table.tail(start=tail.positions)
         """

@@ -5,6 +5,6 @@ command shows examples in its ``--help``, results go to standard output and ever
 and the exit code tells how it went: 0 well, 1 Strom refused or failed, 2 the words on the command line are
 wrong, 130 interrupted.
 
-It holds no logic of its own: it reads words, calls ``strom.api`` (or, for ``up`` and ``log show``, the server
+It has no logic: it parses arguments, calls ``strom.api`` (or, for ``up`` and ``log show``, the server
 and the log), and prints. Read first: ``main.py``.
 """

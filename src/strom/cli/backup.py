@@ -14,12 +14,12 @@ from strom.runtime.units import counted
 if TYPE_CHECKING:
     from strom.moving.backup import BackupFacts, Copied
 
-BACKUP_HELP = """Copy everything that a server holds, as it is at one instant, into a new folder DIR.
+BACKUP_HELP = """Copy everything that a server holds at one instant into a new folder DIR.
 
-Whatever was acknowledged before this began is in it: tables, logs, keys, transactions, groups, and the lake inside the
-data folder. The server goes on; writes pause for moments. A lake outside of the folder (S3) is not copied, only what
-the cluster knows of it. Run this on the server's machine, as a user who may read its data folder; DIR is a folder
-there. With --data, a data folder on which no server runs.
+It has everything that was acknowledged before: tables, logs, keys, transactions, groups, and the lake inside the data
+folder. The server keeps running; writes pause briefly. A lake outside of the folder (S3) is not copied, only the
+cluster's record of it. Run this on the server's machine, where DIR will be, as a user who may read its data folder.
+With --data, copy the data folder of a stopped server.
 
 \b
 Examples:
@@ -27,11 +27,10 @@ Examples:
   strom backup /backups/monday --data /var/lib/strom
 """
 
-RESTORE_HELP = """Make a data folder of a backup that `strom backup` took. Every byte is checked.
+RESTORE_HELP = """Turn a backup of `strom backup` into a data folder. Every byte is checked.
 
-The new folder may lie anywhere; the first start on it makes the lake in it complete by itself. It is another copy of
-the cluster than the one that was backed up, and does not write to a lake outside of the folder until
-`strom lake take-over`.
+The new folder may be anywhere; the first start on it completes the lake inside it. It is a copy of the cluster that was
+backed up, so it does not write to a lake outside of the folder until `strom lake take-over`.
 
 \b
 Example:
@@ -42,10 +41,10 @@ Example:
 
 def backup(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to: a new or empty folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="A data folder on which no server runs, instead of a server's."),
+        typer.Option("--data", help="The data folder of a stopped server."),
     ] = None,
 ) -> None:
     """Take a backup."""
@@ -64,7 +63,7 @@ def backup(
 
 def restore(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The backup.")],
-    data: Annotated[Path, typer.Option("--data", help="The data folder to make: a new or empty one.")],
+    data: Annotated[Path, typer.Option("--data", help="The data folder to create: new or empty.")],
 ) -> None:
     """Restore a backup."""
     from strom.moving.backup import restore as restored

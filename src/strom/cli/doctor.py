@@ -20,9 +20,9 @@ from strom.runtime.units import counted
 if TYPE_CHECKING:
     from strom.client.admin.admin import BucketStatus
 
-HELP = """Check this installation, a data folder, and the server, and say what to do about what is wrong.
+HELP = """Check this installation, the server and a data folder, and say how to fix what is wrong.
 
-The exit code is 1 when a check failed.
+The exit code is 1 if a check failed.
 
 \b
 Examples:
@@ -100,7 +100,7 @@ def _installation() -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    """What only some need: told, and never bad by itself."""
+    """What only some users need: reported, but never bad by itself."""
     for name, extra, what in EXTRAS:
         version = _version(name)
         if version is not None:

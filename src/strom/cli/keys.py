@@ -234,7 +234,7 @@ def changelog(
 
 
 def _streamed(output: OutputForm) -> OutputForm:
-    """A table needs its end to be drawn."""
+    """A table cannot be drawn before its end."""
     return OutputForm.json if output is OutputForm.table else output
 
 
@@ -258,7 +258,7 @@ def _keyed(table: Table) -> Table:
 
 
 def _with_key(table: Table, wanted: list[str] | None) -> list[str] | None:
-    """The columns that are asked for, and one that tells whether there is a row."""
+    """The wanted columns, and one that shows whether there is a row."""
     key = table.primary_key[0]
     return wanted if wanted is None or key in wanted else [*wanted, key]
 
@@ -275,7 +275,7 @@ def _said(table: Table, words: list[str], by: tuple[str, ...] | list[str]) -> pa
 
 
 def _read(schema: pa.Schema, rows: list[dict[str, str]], columns: list[str]) -> pa.Table:
-    """Text as the table's types, as a CSV file is read; an empty word is empty text, not NULL."""
+    """Text as the table's types, as in a CSV file; an empty word is empty text, not NULL."""
     import pyarrow as pa
 
     missing = [name for row in rows for name in columns if name not in row]
@@ -312,7 +312,7 @@ def _typed(words: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _each(source: FileRows, take: Callable[[pa.RecordBatch], None]) -> int:
-    """Take all batches of a file; how many rows these are."""
+    """Take all batches of a file. Returns the number of rows."""
     from strom.cli.input.telling import telling
 
     rows = 0
@@ -324,7 +324,7 @@ def _each(source: FileRows, take: Callable[[pa.RecordBatch], None]) -> int:
 
 
 def _delete_each(table: Table, writer: Writer, file: str, form: FileFormat | None) -> int:
-    """Only the key's columns of a file count; it may be the file that was upserted."""
+    """Uses only the key's columns of a file; it may be the file that was upserted."""
     from strom.errors import SchemaMismatch
 
     keys = list(table.primary_key)

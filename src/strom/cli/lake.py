@@ -188,7 +188,7 @@ def status(
 
 
 def _status_for_eyes(rows: list[dict[str, Any]], *, whole: bool) -> None:
-    """Within 80 columns: a line a table and what stands out below; of one table everything."""
+    """Within 80 columns: one line per table, with problems below; everything for a single table."""
     if whole:
         for row in rows:
             print_table(["fact", str(row["table"])], [[name, cell(row[name])] for name in STATUS_COLUMNS[1:]])

@@ -37,9 +37,8 @@ Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print
 
 MARK_HELP = """Give up rows that nobody can read: readers and tiering continue after them.
 
-A read that meets damage fails and says which offsets to name here. The batches that hold them are left out of every
-read from then on, with a word in the log of whoever reads; `strom doctor` and `strom log damage list` show them. The
-bytes stay where they are: unmark takes it back.
+A read of damaged rows fails and says which offsets to give here. From then on every read skips their batches and logs
+it; `strom doctor` and `strom log damage list` show them. The bytes stay where they are: unmark undoes it.
 
 \b
 Example:
@@ -62,8 +61,7 @@ Example:
 
 SHOW_HELP = """Show the batches of a segment file (NAME.log) and check every byte of it.
 
-Works on a stopped server's folder, or on a running one's sealed segments. The exit code is 1 when something
-is wrong.
+Works on a stopped server's folder, or on sealed segments of a running one. The exit code is 1 if something is wrong.
 
 \b
 Examples:

@@ -142,14 +142,14 @@ def list_(
 
 @app.command(
     "describe",
-    help="Columns, properties, buckets, rows and bytes; of a primary-key table live rows, dead share, base files and "
-    "index memory. --ddl prints the command that makes such a table.\n\n\b\nExamples:\n  strom table describe events\n"
-    "  strom table describe events --ddl",
+    help="Columns, properties, buckets, rows and bytes; for a primary-key table also live rows, dead share, base files "
+    "and index memory. --ddl prints the command that creates such a table."
+    "\n\n\b\nExamples:\n  strom table describe events\n  strom table describe events --ddl",
 )
 def describe(
     context: typer.Context,
     name: Name,
-    ddl: Annotated[bool, typer.Option("--ddl", help="The command that makes such a table.")] = False,
+    ddl: Annotated[bool, typer.Option("--ddl", help="Print the command that creates such a table.")] = False,
     output: Output = OutputForm.table,
 ) -> None:
     """Describe a table."""
@@ -164,7 +164,7 @@ def describe(
 
 
 def _creation(table: Table) -> str:
-    """The words that make a table like this one; ``_schema`` and ``create`` read them."""
+    """The command that creates a table like this one."""
     words = ["strom", "table", "create", table.name]
     words += [f"{column.name}:{column.type.sql()}" for column in table.columns]
     for option, columns in (
@@ -248,7 +248,7 @@ def _describe_for_eyes(table: Table) -> None:
 
 
 def _bucket_rows(status: TableStatus) -> tuple[list[str], list[list[str]]]:
-    """A row a bucket; ends and epochs only where they tell something."""
+    """One row per bucket; ends and epochs only if they matter."""
     buckets = status.buckets
     columns = {
         "partition": [bucket.partition or "-" for bucket in buckets],

@@ -10,11 +10,12 @@ import typer
 from strom.cli.terminal.connection import Connection
 from strom.errors import InvalidSetting
 
-HELP = """Bring tables into the lake, round by round, as PySpark jobs.
+HELP = """Copy tables into the lake, round by round, as PySpark jobs.
 
-Tables with table.datalake.enabled=true are tiered as often as their table.datalake.freshness says. Runs until it is
-stopped; with --once until everything that was there is in the lake. Several may run at once: the coordinator gives each
-table to one of them. `strom lake status` shows how far the lake is. By spark-submit: see docs/lake-tiering.md.
+Tables with table.datalake.enabled=true are copied as often as their table.datalake.freshness says. Runs until it is
+stopped; with --once, until everything that was there at the start is in the lake. Several may run at once: the
+coordinator gives each table to one of them. `strom lake status` shows how far the lake is. For spark-submit see
+docs/lake-tiering.md.
 
 \b
 Examples:

@@ -12,7 +12,7 @@ from strom.cli.terminal.words import pairs
 HELP = """Run Strom on this machine: coordinator and tablet servers, metadata embedded.
 
 Settings come from --config (TOML), then STROM_... in the environment, then the flags here. Stop with Ctrl-C;
-start again on the same folder to go on.
+start again on the same folder to continue.
 
 \b
 Examples:
@@ -44,7 +44,7 @@ def up(
         Path | None, typer.Option(help="Write the addresses here (JSON) once ready; for scripts.")
     ] = None,
 ) -> None:
-    """Start, print the addresses, serve until told to stop."""
+    """Start, print the addresses, serve until stopped."""
     from strom.server.process import up as server
 
     flags = pairs(set_ or [])

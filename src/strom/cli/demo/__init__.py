@@ -17,7 +17,7 @@ from strom.cli.demo.story import Story
 
 HELP = """Show what Strom does, on a made-up shop, in a few minutes; every answer is checked.
 
-A server of its own is started in a folder, which stays afterwards: `strom up --data FOLDER/data` goes on with it.
+It starts its own server in a folder, which stays afterwards: `strom up --data FOLDER/data` starts it again.
 
 \b
 Examples:
@@ -32,9 +32,9 @@ FAST_ROWS = 60_000
 
 def demo(
     rows: Annotated[int, typer.Option(min=1000, help="How many clicks to write.")] = 1_200_000,
-    fast: Annotated[bool, typer.Option("--fast", help="Small: what the tests run.")] = False,
-    spark: Annotated[bool, typer.Option(help="Tell the chapters that need Spark, too.")] = True,
-    folder: Annotated[Path, typer.Option(help="Where the data lies; what is there is replaced.")] = Path(
+    fast: Annotated[bool, typer.Option("--fast", help="A small run, as in the tests.")] = False,
+    spark: Annotated[bool, typer.Option(help="Include the chapters that need Spark.")] = True,
+    folder: Annotated[Path, typer.Option(help="Where to put the data; replaces what is there.")] = Path(
         "demo-data"
     ),
 ) -> None:
@@ -49,7 +49,7 @@ def _clear(folder: Path) -> None:
     """Make room. A folder that no demo made is left alone."""
     mark = folder / "strom-demo"
     if folder.exists() and any(folder.iterdir()) and not mark.exists():
-        raise typer.BadParameter(f"{folder} holds something else than a demo: name another --folder")
+        raise typer.BadParameter(f"{folder} holds something other than a demo: choose another --folder")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     mark.write_text("made by `strom demo`\n")
@@ -122,7 +122,7 @@ def _next(folder: Path) -> None:
 
 
 def _quiet_end() -> None:
-    """Nothing more is to be said, and libraries that complain while the interpreter ends (DuckDB's) are not heard."""
+    """Exit at once, so that libraries (DuckDB's) cannot complain while the interpreter ends."""
     sys.stdout.flush()
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)

@@ -14,10 +14,10 @@ AFTER = 20
 
 
 def tell(story: Story, shop: Shop, server: OwnServer) -> None:
-    """Write while the server is killed and started again; then count."""
+    """Write while the server is killed and restarted; then count."""
     story.chapter(
         "kill -9 in mid-write",
-        "A writer goes on while the server is killed and started again. It repeats what was not acknowledged;",
+        "A writer keeps writing while the server is killed and restarted. It repeats what was not acknowledged;",
         "the server knows batches by their writer and number, so a repeated one counts once.",
     )
     first = shop.clicks
@@ -43,9 +43,9 @@ def tell(story: Story, shop: Shop, server: OwnServer) -> None:
     thread.start()
     written.wait()
     server.kill()
-    story.say("killed the server while batches were under way")
+    story.say("killed the server while batches were on the way")
     took = server.start()
-    story.say(f"started it again on the same folder: ready after {took:.2f} s")
+    story.say(f"restarted it on the same folder: ready after {took:.2f} s")
     thread.join()
     story.equal(errors, [], "the writer noticed nothing but a pause")
     shop.clicks += (BEFORE + AFTER) * BATCH_ROWS

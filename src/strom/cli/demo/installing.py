@@ -1,4 +1,4 @@
-"""What a chapter needs and may not be there yet: packages that somebody else installs meanwhile, compiled kernels."""
+"""What a chapter needs and may not be ready yet: packages that are being installed, compiled kernels."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ POLL_S = 0.2
 
 
 class ChapterUnavailable(StromError):
-    """A chapter cannot be told: something it needs could not be installed or compiled."""
+    """A chapter cannot run: something it needs could not be installed or compiled."""
 
 
 def wait_for(part: str, words: str, story: Story) -> None:
-    """Until a part is installed; at once where nobody said that it is being installed."""
+    """Wait until a part is installed; returns at once if nothing is being installed."""
     folder = os.environ.get(WAITING_FOR)
     if folder is None or (mark := Path(folder) / part).exists():
         return
@@ -40,7 +40,7 @@ def wait_for(part: str, words: str, story: Story) -> None:
 
 
 def compile_kernels(story: Story, folder: Path) -> None:
-    """Before a server needs them: while it compiles, it acknowledges no upsert, and writers lose their patience."""
+    """Compile before a server needs them: while it compiles, it acknowledges no upsert, and writers time out."""
     log = folder / "kernels.log"
     with log.open("wb") as output:
         running = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Chapter: a log table. Rows arrive in columns, and a reader moves only the columns and days it asks for."""
+"""Chapter: a log table. Rows arrive in columns, and a reader moves only the columns and days it needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def tell(story: Story, shop: Shop, rows: int) -> None:
     """Append, read back, prune, filter, follow."""
     story.chapter(
         "Clicks: a log table",
-        "Rows stay in columns from the moment they arrive. Offsets are dense, batches are idempotent,",
+        "Rows are stored in columns as soon as they arrive. Offsets are dense, batches are idempotent,",
         "and an acknowledgement means that the rows are on disk.",
     )
     shop.click(rows)

@@ -1,4 +1,4 @@
-"""A reader that knows Iceberg and nothing of Strom: PyIceberg, in a process of its own."""
+"""A reader that knows Iceberg but not Strom: PyIceberg, in a separate process."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def iceberg_rows(database: Database, name: str, columns: Sequence[str]) -> list[
 
 
 def catalog(database: Database, name: str) -> dict[str, str]:
-    """What PyIceberg has to be told to find the lake."""
+    """The settings by which PyIceberg finds the lake."""
     config = database.lake(name).config
     return {"type": "sql", "uri": f"sqlite:///{config.catalog_uri}", "warehouse": config.warehouse}

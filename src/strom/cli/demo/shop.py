@@ -35,7 +35,7 @@ BATCH_ROWS = 10_000
 
 
 def mixed(numbers: Any, seed: int = 0) -> Any:
-    """Numbers that look like chance and are the same every time."""
+    """Pseudo-random numbers that are the same in every run."""
     return (numbers * 2_654_435_761 + 97 * seed) % 1_000_003
 
 
@@ -49,7 +49,7 @@ class Shop:
     payments: dict[int, dict[str, Any]] = field(default_factory=dict)
     clicks: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a change is made in a table and in the dicts, so that nobody compares in between."""
+    """Held while a change is made in a table and in the dicts, so that no comparison sees half of it."""
 
     def create(self) -> None:
         """The database and its tables, those of an earlier demo gone."""

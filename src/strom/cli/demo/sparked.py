@@ -25,7 +25,7 @@ STEPS = 5
 
 @contextlib.contextmanager
 def session(address: str, folder: Path) -> Iterator[SparkSession]:
-    """A local session; its own files lie in the folder too."""
+    """A local session; its files are in the folder too."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")  # it says so of new pandas
     with _errors_in(folder / "spark.log"):
@@ -105,7 +105,7 @@ def tell_stream(story: Story, shop: Shop, spark: SparkSession, folder: Path) -> 
 
 
 def tell_lake(story: Story, shop: Shop, spark: SparkSession, address: str) -> None:
-    """Tier, then ask both tiers at once, then ask the lake alone with somebody else's reader."""
+    """Tier, then query both tiers at once, then read the lake alone with another reader."""
     story.chapter(
         "The lake: tiering to Iceberg by PySpark",
         "Tasks read what the lake has not got and write Parquet in Spark's Python workers; one Iceberg commit holds",

@@ -66,7 +66,7 @@ class Story:
             teller.join()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A small table, below what was said; numbers end below each other."""
+        """A small table below the last line; numbers are right-aligned."""
         cells = [[_cell(value) for value in row] for row in rows]
         widths = [max(len(line[at]) for line in [columns, *cells]) for at in range(len(columns))]
         right = [bool(rows) and _is_number(rows[0][at]) for at in range(len(columns))]
@@ -79,7 +79,7 @@ class Story:
         self.watch.lap()
 
     def check(self, truth: bool, text: str, found: object = None, expected: object = None) -> None:
-        """What must hold. The story goes on when it does not, and ends badly."""
+        """A check. If it fails, the story continues and exits with 1."""
         self.checks += 1
         if truth:
             _print("         ✔ ", text)
@@ -106,7 +106,7 @@ class Story:
 
 
 def _print(begin: str, text: str) -> None:
-    """Text behind what stands before it, within a terminal of 80 columns; names of places stay whole."""
+    """Wrap text after a prefix within 80 columns; paths stay whole."""
     lines = textwrap.wrap(
         text,
         WIDTH,

@@ -26,7 +26,7 @@ def found_or_created(
     nulls: Sequence[str] = (),
     primary_key: list[str] | None = None,
 ) -> Table:
-    """The table; with ``create`` one that is not there is made for the file, and people are told how."""
+    """The table; with ``create`` a missing one is created for the file, and its columns are printed."""
     try:
         found = database.table(name)
     except TableNotFound as missing:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_file(file: str, form: FileFormat | None) -> None:
-    """Refuse what cannot be read, before a server is asked for anything."""
+    """Refuse a file that cannot be read, before anything is sent to a server."""
     if file == "-":
         if form is None:
             raise typer.BadParameter("standard input has no ending: add --format csv, json, parquet or arrow")
@@ -37,7 +37,7 @@ def can_be_looked_into(file: str) -> bool:
 
 
 def form_of(file: str, said: FileFormat | None) -> FileFormat:
-    """What a file holds: as was said, or by its ending."""
+    """The format of a file: as given, or by its ending."""
     found = said or format_by_ending(file)
     if found is None:
         if not can_be_looked_into(file):

@@ -1,4 +1,4 @@
-"""What is said of a file that fails halfway."""
+"""The error of a file that fails halfway."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from strom.errors import SchemaMismatch
 
 @contextmanager
 def telling(written: Callable[[], int]) -> Iterator[None]:
-    """What does not fit amid a file also says how many rows of it came before: they are in the table.
+    """A value that does not fit says also how many rows before it were written.
 
-    Of other errors (the server is gone) nobody knows that.
+    For other errors (the server is gone) nobody knows that.
     """
     try:
         yield

@@ -51,7 +51,7 @@ class Metric:
 
     @property
     def section(self) -> str:
-        """The heading it stands under."""
+        """The heading of its section."""
         return SECTIONS.get(self.name.split("_")[1], "Others")
 
 

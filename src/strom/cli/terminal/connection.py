@@ -1,4 +1,4 @@
-"""How a command reaches the server: opened late, closed always."""
+"""A command's connection to the server: opened late, always closed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``strom --help``: the commands in the order in which a newcomer meets them, as ``docs/contents.md`` is ordered.
 
-Each has one line of its own here, short enough never to be cut; a command that is not named stands under "More".
+Each has one short line here that is never cut; other commands are listed under "More".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How rows leave the command line: a table for eyes, JSON lines, CSV or an Arrow stream for programs."""
+"""How the command line prints rows: a table for people, JSON lines, CSV or an Arrow stream for programs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _write_json(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
 
 
 def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-    """NULL is nothing, an empty text is a pair of quotes: so it is read again."""
+    """NULL is an empty field, empty text a pair of quotes, so that both can be read back."""
     rows = 0
     sys.stdout.write(",".join(map(_csv_cell, schema.names)) + "\n")
     for batch in batches:
@@ -114,7 +114,7 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_facts(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table where it fits the terminal; else what stands in every row alike is left out, or each fact has a line."""
+    """A table if it fits the terminal; else without empty columns, or with one line per fact."""
     width = shutil.get_terminal_size((80, 24)).columns
     told = [at for at in range(len(names)) if not rows or any(row[at] not in ("", "-") for row in rows)]
     for shown in (range(len(names)), told):

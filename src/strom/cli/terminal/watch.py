@@ -1,4 +1,4 @@
-"""A stop watch that says what each step took."""
+"""A stop watch that prints how long each step took."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class Watch:
 
 
 def bracketed(seconds: float) -> str:
-    """A time, always as wide."""
+    """A time of fixed width."""
     return f"[{seconds * 1000:5.0f} ms]" if seconds < 1 else f"[{seconds:6.2f} s]"

@@ -1,4 +1,4 @@
-"""Errors in the command line's words: they were written for callers from Python."""
+"""Rewrites errors, which name Python arguments, in the command line's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of the command line that several commands read: key=value pairs, column lists, places in a table."""
+"""Arguments that several commands parse: key=value pairs, column lists, places in a table."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def moment(text: str | None) -> int | datetime.datetime | None:
 
 
 def instant(text: str | None) -> Place | None:
-    """An instant of one table: as ``moment``, or an offset, which is a number as well; ``latest`` is now."""
+    """An instant of one table: as ``moment``, or an offset; ``latest`` is now."""
     if text is None or text == "latest":
         return text
     found = _number_or_time(text)

@@ -42,7 +42,7 @@ def inferred(data: object) -> pa.Schema | None:
 
 
 def schema_of_file(path: Path) -> pa.Schema:
-    """The schema of a Parquet, Arrow, CSV or JSON-lines file, told by its ending."""
+    """The schema of a Parquet, Arrow, CSV or JSON-lines file, by its ending."""
     ending = path.suffix.lower()
     if ending not in (*_TEXT_FILES, *_COLUMN_FILES):
         raise InvalidTable(

@@ -1,7 +1,7 @@
 """The rows of a file: a stream of record batches with the bytes read so far.
 
-Memory stays bounded by the batch, whatever the file's size. Readers hand Arrow memory or files of its own, never a
-Python file: Arrow reads ahead in threads, and one that still reads while the interpreter exits aborts the process.
+Memory is bounded by the batch, not by the file. Readers give Arrow memory or its own files, never a Python file: Arrow
+reads ahead in threads, and a thread that still reads while the interpreter exits aborts the process.
 """
 
 from __future__ import annotations

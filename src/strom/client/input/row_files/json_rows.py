@@ -113,5 +113,5 @@ def _words(kind: pa.DataType) -> str:
 
 def _object(value: object) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise ValueError(f"a JSON object is needed, not {value!r:.60}")
+        raise ValueError(f"expected a JSON object, not {value!r:.60}")
     return value
