@@ -84,7 +84,7 @@ class Database:
     """
 
     def __init__(self, session: Session, name: str) -> None:
-        self.session = self._session = session
+        self.session = session
         """The connection that its tables share."""
         self.name = name
         """The database whose name may be left out."""
@@ -92,23 +92,23 @@ class Database:
         """The server inside this process, after ``open``."""
 
     def __repr__(self) -> str:
-        closed = ", closed" if self._session.closed else ""
-        return f"Database({self.name!r} at {self._session.addresses}{closed})"
+        closed = ", closed" if self.session.closed else ""
+        return f"Database({self.name!r} at {self.session.addresses}{closed})"
 
     @property
     def address(self) -> str:
         """The address it is connected to."""
-        return self._session.addresses
+        return self.session.addresses
 
     # --- databases --------------------------------------------------------------------------------------------
 
     async def databases(self) -> list[str]:
         """The names of all databases."""
-        return await self._session.admin.databases()
+        return await self.session.admin.databases()
 
     async def describe_database(self, name: str) -> DatabaseInfo:
         """A database's comment and properties."""
-        return await self._session.admin.database(name)
+        return await self.session.admin.database(name)
 
     async def create_database(
         self,
@@ -119,7 +119,7 @@ class Database:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         """Create a database."""
-        await self._session.admin.create_database(
+        await self.session.admin.create_database(
             name, ignore_if_exists=if_exists == "ignore", comment=comment, properties=properties
         )
 
@@ -127,7 +127,7 @@ class Database:
         self, name: str, *, cascade: bool = False, if_missing: Literal["error", "ignore"] = "error"
     ) -> None:
         """Drop a database; with ``cascade`` its tables too."""
-        await self._session.admin.drop_database(
+        await self.session.admin.drop_database(
             name, ignore_if_missing=if_missing == "ignore", cascade=cascade
         )
 
@@ -139,7 +139,7 @@ class Database:
 
     async def tables(self, database: str | None = None) -> list[str]:
         """The names of a database's tables."""
-        return await self._session.admin.tables(database or self.name)
+        return await self.session.admin.tables(database or self.name)
 
     async def system_table(self, name: str) -> SystemTable:
         """A system table: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
@@ -153,13 +153,13 @@ class Database:
                 f"{name} is a table; its system tables are {name}$lake, $snapshots and $offsets"
             )
         base.check()
-        return SystemTable(self._session, await self._session.admin.table(base), kind)
+        return SystemTable(self.session, await self.session.admin.table(base), kind)
 
     async def table(self, name: str) -> Table:
         """An existing table."""
         if "$" in name:
             return await self.system_table(name)  # type: ignore[return-value]
-        return Table(self._session, await self._session.admin.table(self.path(name)))
+        return Table(self.session, await self.session.admin.table(self.path(name)))
 
     async def create_table(
         self,
@@ -191,16 +191,16 @@ class Database:
             comment=comment,
         )
         ignore = if_exists == "ignore"
-        admin = self._session.admin
+        admin = self.session.admin
         info = await admin.create_table(self.path(name), description, ignore_if_exists=ignore)
-        return Table(self._session, info)
+        return Table(self.session, info)
 
     async def drop_table(self, name: str, *, if_missing: Literal["error", "ignore"] = "error") -> None:
         """Drop a table and its rows; rows that are still on their way are discarded."""
         path = self.path(name)
-        known = self._session.cluster.metadata.tables.get(path)
-        await self._session.admin.drop_table(path, ignore_if_missing=if_missing == "ignore")
-        writer = None if known is None else self._session.forget_writer(known.table_id)
+        known = self.session.cluster.metadata.tables.get(path)
+        await self.session.admin.drop_table(path, ignore_if_missing=if_missing == "ignore")
+        writer = None if known is None else self.session.forget_writer(known.table_id)
         if writer is not None:
             await writer.abandon()
 
@@ -210,14 +210,14 @@ class Database:
         """Query tables with DuckDB; see ``strom.Database.sql``."""
         from strom.aio.sql import make_query
 
-        return await make_query(self._session, text, self.name, parameters, at)
+        return await make_query(self.session, text, self.name, parameters, at)
 
     # --- the lake ---------------------------------------------------------------------------------------------
 
     async def lake(self, table: str) -> LakeStatus:
         """How far the lake is behind a table; see ``strom.Database.lake``."""
-        info = await self._session.admin.table(self.path(table))
-        return await lake_status(self._session.cluster, info)
+        info = await self.session.admin.table(self.path(table))
+        return await lake_status(self.session.cluster, info)
 
     async def lake_rebuild(
         self, table: str, *, dry_run: bool = False, roll_back: bool = False
@@ -225,8 +225,8 @@ class Database:
         """Restore the cluster's record of a table's lake; see ``strom.Database.lake_rebuild``."""
         from strom.lake.upkeep.lake_admin import rebuild_lake
 
-        info = await self._session.admin.table(self.path(table))
-        session = self._session
+        info = await self.session.admin.table(self.path(table))
+        session = self.session
         return await rebuild_lake(
             session.cluster, session.warehouses, info, dry_run=dry_run, roll_back=roll_back
         )
@@ -235,15 +235,15 @@ class Database:
         """Merge the files of a table's lake; see ``strom.Database.lake_compact``."""
         from strom.lake.upkeep.lake_admin import compact_lake
 
-        info = await self._session.admin.table(self.path(table))
-        return await compact_lake(self._session.cluster, self._session.warehouses, info)
+        info = await self.session.admin.table(self.path(table))
+        return await compact_lake(self.session.cluster, self.session.warehouses, info)
 
     async def lake_expire(self, table: str) -> Upkept:
         """Expire old snapshots of a table's lake; see ``strom.Database.lake_expire``."""
         from strom.lake.upkeep.lake_admin import expire_lake
 
-        info = await self._session.admin.table(self.path(table))
-        return await expire_lake(self._session.cluster, self._session.warehouses, info)
+        info = await self.session.admin.table(self.path(table))
+        return await expire_lake(self.session.cluster, self.session.warehouses, info)
 
     async def backup(
         self, folder: str | os.PathLike[str], *, progress: Progress = lambda copied: None
@@ -251,7 +251,7 @@ class Database:
         """Copy the server's data at one instant into a new folder on its machine; see ``strom.Database.backup``."""
         from strom.moving.backup import copy_cut
 
-        world, admin = self._session.cluster.world, BackupAdmin(self._session.cluster)
+        world, admin = self.session.cluster.world, BackupAdmin(self.session.cluster)
         cut = await admin.begin()
         try:
             now_ms = world.clock.now_ms()
@@ -268,18 +268,18 @@ class Database:
         """Make this cluster the owner of the lake's warehouse; see ``strom.Database.lake_take_over``."""
         from strom.lake.upkeep.lake_admin import take_over_lake
 
-        return await take_over_lake(self._session.cluster, self._session.warehouses)
+        return await take_over_lake(self.session.cluster, self.session.warehouses)
 
     async def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
         """Remove dropped tables of a name from the lake; see ``strom.Database.lake_drop``."""
         from strom.lake.upkeep.lake_admin import drop_lake
 
-        session = self._session
+        session = self.session
         return await drop_lake(session.cluster, session.warehouses, self.path(table), dry_run=dry_run)
 
     async def lake_tables(self) -> list[LakeFacts]:
         """The tables of all databases that are in the lake, or soon will be."""
-        return await LakeAdmin(self._session.cluster).tables()
+        return await LakeAdmin(self.session.cluster).tables()
 
     # --- transactions -----------------------------------------------------------------------------------------
 
@@ -287,38 +287,38 @@ class Database:
         self, id: str | None = None, version: int | None = None, *, lease_ms: int | None = None
     ) -> Transaction:
         """Publish rows of many tables at once, and once; see ``strom.Database.transaction``."""
-        return Transaction(self._session, self.name, id, version, lease_ms=lease_ms)
+        return Transaction(self.session, self.name, id, version, lease_ms=lease_ms)
 
     async def sinks(self, *, every: bool = False) -> list[SinkStatus]:
         """The last version of every sink and transaction id; with ``every``, unnamed transactions too."""
-        return await self._session.admin.sinks(every=every)
+        return await self.session.admin.sinks(every=every)
 
     async def drop_sink(self, name: str, *, force: bool = False) -> list[SkippedStage]:
         """Forget what a stopped sink or transaction id has published. ``force``: even if rows are lost."""
-        return await self._session.admin.drop_sink(name, force=force)
+        return await self.session.admin.drop_sink(name, force=force)
 
     async def skip_lost(self, name: str) -> list[SkippedStage]:
         """Publish a sink's last version without its lost rows."""
-        return await self._session.admin.skip_lost(name)
+        return await self.session.admin.skip_lost(name)
 
     # --- the rest ---------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
         """Wait until all appended rows are acknowledged; raise the first failure."""
-        await self._session.flush()
+        await self.session.flush()
 
     def statistics(self) -> ClientTraffic:
         """Bytes and requests of this connection so far."""
-        return self._session.cluster.traffic()
+        return self.session.cluster.traffic()
 
     async def status(self) -> dict[str, Any]:
         """The state of the servers, as they report it."""
-        return await self._session.admin.server_status()
+        return await self.session.admin.server_status()
 
     async def close(self) -> None:
         """Flush and close; raise the first failure. The second time does nothing."""
         try:
-            await self._session.close()
+            await self.session.close()
         finally:
             if self.server is not None:
                 await asyncio.to_thread(self.server.close)

@@ -27,14 +27,16 @@ class Keys:
     """The part of a table that needs a key. A log table raises :class:`strom.errors.NotPrimaryKeyTable`."""
 
     def __init__(self, session: Session, info: TableInfo) -> None:
-        self.session = self._session = session
+        self.session = session
         """The connection it was opened with."""
+        self.table_id = info.table_id
+        """A number that no other table ever gets, not even one of the same name."""
         self._info = info
 
     @property
     def info(self) -> TableInfo:
         """The table, as this client last saw it."""
-        self._info = self._session.newest(self._info)
+        self._info = self.session.newest(self._info)
         return self._info
 
     @property
@@ -45,22 +47,22 @@ class Keys:
     @property
     def lookups(self) -> Lookups:
         """The lookups of this table, shared by all of its handles."""
-        return self._session.lookups_of(self.info)
+        return self.session.lookups_of(self.info)
 
     # --- writing ----------------------------------------------------------------------------------------------
 
     async def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
         """Write rows in the background: new keys are inserted, others updated; ``flush`` waits for them."""
-        await self._session.writer_of(self.info).upsert(data, columns)
+        await self.session.writer_of(self.info).upsert(data, columns)
 
     async def delete(self, keys: object) -> None:
         """Delete the rows of these keys, in the background."""
-        await self._session.writer_of(self.info).delete(keys)
+        await self.session.writer_of(self.info).delete(keys)
 
     @property
     def last_written(self) -> WrittenTo:
         """What was acknowledged of ``upsert`` and ``delete`` so far: for ``at_least=`` of any lookup."""
-        return self._session.writer_of(self._info).written
+        return self.session.writer_of(self._info).written
 
     # --- looking up -------------------------------------------------------------------------------------------
 
@@ -116,7 +118,7 @@ class Keys:
 
     async def flush_if_needed(self) -> None:
         """Wait for this connection's rows, so that a lookup sees them."""
-        writer = self._session.writers.get(self._info.table_id)
+        writer = self.session.writers.get(self.table_id)
         if writer is not None and writer.has_outstanding():
             await writer.flush()
 
@@ -124,18 +126,18 @@ class Keys:
 
     async def create_index(self, name: str, columns: str | Sequence[str], *, wait: bool = True) -> None:
         """Index columns of the live table; built in the background. Waits for it unless ``wait`` is False."""
-        indexing = Indexing(self._session.admin, self._session.cluster, self.info)
+        indexing = Indexing(self.session.admin, self.session.cluster, self.info)
         await indexing.create(name, [columns] if isinstance(columns, str) else list(columns))
         while wait and not await indexing.ready(name):  # noqa: ASYNC110 - servers do not notify
             await asyncio.sleep(INDEX_POLL_S)
 
     async def drop_index(self, name: str) -> None:
         """Drop an index."""
-        await Indexing(self._session.admin, self._session.cluster, self.info).drop(name)
+        await Indexing(self.session.admin, self.session.cluster, self.info).drop(name)
 
     async def indexes(self) -> Mapping[str, IndexStatus]:
         """The indexes and their states."""
-        return await Indexing(self._session.admin, self._session.cluster, self.info).all()
+        return await Indexing(self.session.admin, self.session.cluster, self.info).all()
 
     # --- scanning ---------------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Keys:
         partitions: PartitionChoice | Sequence[PartitionChoice] | None,
     ) -> KeyScan:
         return KeyScan(
-            self._session.cluster,
+            self.session.cluster,
             self.info,
             columns=columns,
             where=where,

@@ -34,11 +34,11 @@ class TableLog(Keys):
 
     async def flush(self) -> None:
         """Wait until every row given so far is acknowledged; raise a failure."""
-        await self._session.flush_table(self._info.table_id)
+        await self.session.flush_table(self._info.table_id)
 
     def _unflushed(self) -> bool:
         """Whether ``flush`` would wait, or raise a failure; any thread."""
-        writer = self._session.writers.get(self._info.table_id)
+        writer = self.session.writers.get(self._info.table_id)
         return writer is not None and writer.unflushed()
 
     def changelog(
@@ -66,7 +66,7 @@ class TableLog(Keys):
             await self._check_beginning(begin, partitions, missing)
 
         return Changelog(
-            self._session.cluster,
+            self.session.cluster,
             info,
             columns=columns,
             where=found,
@@ -83,7 +83,7 @@ class TableLog(Keys):
         """Expired when early changes of a primary-key table are gone; the lake has no changes."""
         info = self.info
         if missing == "error" and start == EARLIEST and info.description.has_primary_key and tiered(info):
-            await check_beginning(self._session.cluster, info, partitions)
+            await check_beginning(self.session.cluster, info, partitions)
 
     def _union_changelog(
         self,
@@ -97,8 +97,8 @@ class TableLog(Keys):
         from strom.lake.read.union_changelog import UnionChangelog
 
         return UnionChangelog(
-            self._session.cluster,
-            self._session.warehouses,
+            self.session.cluster,
+            self.session.warehouses,
             self.info,
             columns=columns,
             where=where,
@@ -127,7 +127,7 @@ class TableLog(Keys):
         info = self.info
         found = filter_of(where, info.schema)
         source = Source(
-            cluster=self._session.cluster,
+            cluster=self.session.cluster,
             table=info,
             reader=RowReader(info.schema, columns),
             predicate=None if found is None else found.wire,
@@ -158,8 +158,8 @@ class TableLog(Keys):
         from strom.lake.read.lake_only_log import LakeOnlyLog
 
         return LakeOnlyLog(
-            self._session.cluster,
-            self._session.warehouses,
+            self.session.cluster,
+            self.session.warehouses,
             self.info,
             start=start,
             columns=columns,

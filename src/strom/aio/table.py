@@ -56,11 +56,6 @@ class Table(TableLog):
         return str(self._info.path)
 
     @property
-    def table_id(self) -> int:
-        """A number that no other table ever gets, not even one of the same name."""
-        return self._info.table_id
-
-    @property
     def schema(self) -> pa.Schema:
         """The columns as an Arrow schema."""
         return self.info.schema.to_arrow()
@@ -101,29 +96,29 @@ class Table(TableLog):
 
     async def refresh(self) -> Table:
         """Fetch changes that others made (columns, properties)."""
-        self._info = await self._session.admin.table(self._info.path)
+        self._info = await self.session.admin.table(self._info.path)
         return self
 
     async def describe(self) -> TableStatus:
         """Rows, bytes and the state of every bucket."""
-        return await self._session.admin.status(self.info)
+        return await self.session.admin.status(self.info)
 
     async def damage(self) -> list[DamagedRange]:
         """The offsets that were given up because nobody can read them; reads skip them."""
-        return await DamageMarks(self._session.cluster, self._info).all()
+        return await DamageMarks(self.session.cluster, self._info).all()
 
     async def mark_damaged(
         self, bucket: int, start: int, end: int, *, partition: str | None = None
     ) -> list[DamagedRange]:
         """Give up the batches with offsets in [start, end) of a bucket. Returns all of its marks."""
-        marks = DamageMarks(self._session.cluster, self._info)
+        marks = DamageMarks(self.session.cluster, self._info)
         return await marks.mark(bucket, start, end, partition=partition)
 
     async def unmark_damaged(
         self, bucket: int, start: int, end: int, *, partition: str | None = None
     ) -> list[DamagedRange]:
         """Remove the marks that touch [start, end) of a bucket. Returns the marks that stay."""
-        marks = DamageMarks(self._session.cluster, self._info)
+        marks = DamageMarks(self.session.cluster, self._info)
         return await marks.mark(bucket, start, end, partition=partition, take_back=True)
 
     async def count(self) -> int:
@@ -135,26 +130,26 @@ class Table(TableLog):
     async def add_column(self, name: str, type: TypeLike, *, comment: str | None = None) -> Table:
         """Add a last column; it is NULL in existing rows."""
         column = (name, type_of(type), comment)
-        self._info = await self._session.admin.alter_table(self._info.path, add=[column])
+        self._info = await self.session.admin.alter_table(self._info.path, add=[column])
         return self
 
     async def alter(self, *, set: Mapping[str, object] | None = None, unset: Sequence[str] = ()) -> Table:
         """Set and unset properties."""
         texts = {key: property_text(value) for key, value in (set or {}).items()}
-        admin = self._session.admin
+        admin = self.session.admin
         self._info = await admin.alter_table(self._info.path, set_properties=texts, unset=unset)
         return self
 
     async def partitions(self) -> list[PartitionInfo]:
         """The partitions, in the order of their names."""
-        return await self._session.cluster.partitions(self._info)
+        return await self.session.cluster.partitions(self._info)
 
     async def create_partition(
         self, values: Mapping[str, Any], *, if_exists: Literal["error", "ignore"] = "error"
     ) -> None:
         """Create a partition from its values."""
         texts = partition_texts(self._info.description, values)
-        admin = self._session.admin
+        admin = self.session.admin
         await admin.create_partition(self._info, texts, ignore_if_exists=if_exists == "ignore")
 
     async def drop_partition(
@@ -162,14 +157,14 @@ class Table(TableLog):
     ) -> None:
         """Drop a partition and its rows."""
         texts = partition_texts(self._info.description, values)
-        admin = self._session.admin
+        admin = self.session.admin
         await admin.drop_partition(self._info, texts, ignore_if_missing=if_missing == "ignore")
 
     # --- writing ----------------------------------------------------------------------------------------------
 
     async def append(self, data: object) -> None:
         """Append rows in the background; ``flush`` waits for them."""
-        await self._session.writer_of(self.info).append(data)
+        await self.session.writer_of(self.info).append(data)
 
     def writer(
         self,
@@ -192,7 +187,7 @@ class Table(TableLog):
             delivery_timeout_ms=delivery_timeout_ms,
             create_partitions=create_partitions,
         )
-        return self._session.new_writer(self.info, options)
+        return self.session.new_writer(self.info, options)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -223,7 +218,7 @@ class Table(TableLog):
         if at is not None and end is not None:
             raise InvalidRequest("at= and end= mean the same for a log table: give one of them")
         return LogScan(
-            self._session.cluster,
+            self.session.cluster,
             info,
             columns=columns,
             where=found,
@@ -270,8 +265,8 @@ class Table(TableLog):
         if moment is None and timed and (info.description.has_primary_key or tier == "lake"):
             moment = Moment(time_ms=place.value)
         return UnionScan(
-            self._session.cluster,
-            self._session.warehouses,
+            self.session.cluster,
+            self.session.warehouses,
             info,
             columns=columns,
             where=where,
@@ -297,7 +292,7 @@ class Table(TableLog):
         """Exactly the rows of a plan, no matter where it was made; with ``changes`` in the form of ``changelog``."""
         info = self.info
         found = filter_of(where, info.schema)
-        cluster = self._session.cluster
+        cluster = self.session.cluster
         if isinstance(plan, KeyScanPlan):
             keyed = Images if changes else KeyScan
             return keyed(
@@ -329,8 +324,8 @@ class Table(TableLog):
         if changes:
             raise InvalidRequest("a plan of lake and log together has no changes: the lake keeps only rows")
         return UnionScan(
-            self._session.cluster,
-            self._session.warehouses,
+            self.session.cluster,
+            self.session.warehouses,
             self.info,
             columns=columns,
             where=where,
@@ -341,7 +336,7 @@ class Table(TableLog):
 
     def read_stamped(self, plan: ScanPlan | KeyScanPlan, *, columns: Sequence[str] | None = None) -> Scan:
         """Exactly the rows of a plan, with the offset and commit time of every row after its columns."""
-        info, cluster = self.info, self._session.cluster
+        info, cluster = self.info, self.session.cluster
         if isinstance(plan, KeyScanPlan):
             return StampedImages(cluster, info, columns=columns, lookups=self.lookups, plan=plan)
         return StampedLog(cluster, info, columns=columns, plan=plan)
@@ -350,11 +345,11 @@ class Table(TableLog):
         self, instant: Instant, *, start_epoch: int | None = None
     ) -> npt.NDArray[np.int64]:
         """The offsets below ``instant.start`` whose rows died before ``instant.at``, rising."""
-        return await dead_offsets(self._session.cluster, self.info, instant, start_epoch=start_epoch)
+        return await dead_offsets(self.session.cluster, self.info, instant, start_epoch=start_epoch)
 
     async def extent(self) -> ScanPlan:
         """Where every bucket of every partition begins and ends now, including empty ones."""
-        info, cluster = self.info, self._session.cluster
+        info, cluster = self.info, self.session.cluster
         buckets = await self._all_buckets()
         first, last = await Offsets(cluster, info).ends(buckets)
         ranges = [
@@ -368,11 +363,11 @@ class Table(TableLog):
         place = place_of(at, default=LATEST)
         buckets = await self._all_buckets()
         check_place(place, buckets)
-        found = await Offsets(self._session.cluster, info).at(place, buckets)
+        found = await Offsets(self.session.cluster, info).at(place, buckets)
         return {(partition, bucket.bucket): found[bucket] for bucket, partition in buckets}
 
     async def _all_buckets(self) -> list[tuple[BucketId, str | None]]:
-        info, cluster = self.info, self._session.cluster
+        info, cluster = self.info, self.session.cluster
         if not info.partitioned:
             return list(buckets_of(info, None))
         partitions = await cluster.partitions(info)

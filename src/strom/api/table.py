@@ -213,7 +213,7 @@ class Table(Keys):
 
         >>> table.flush()
         """
-        self._session.flush_table(self.table_id)
+        self._session.flush_table(self._known.table_id)
 
     def writer(
         self,
@@ -234,7 +234,7 @@ class Table(Keys):
         >>> with table.writer(compression="none") as writer:
         ...     writer.append(batch)
         """
-        face, background = self._face, self._session.background
+        face = self._face
 
         async def made() -> aio.Writer:
             """On the loop, where a writer belongs."""
@@ -248,7 +248,7 @@ class Table(Keys):
                 create_partitions=create_partitions,
             )
 
-        return Writer(background, background.run(made()))
+        return Writer(self._session.background, self._session.run(made()))
 
     # --- reading ----------------------------------------------------------------------------------------------
 
