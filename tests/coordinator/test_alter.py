@@ -128,6 +128,17 @@ def test_the_schema_id_must_fit_into_a_batch(monkeypatch: pytest.MonkeyPatch) ->
     assert house.catalog.table(path("events")) == before
 
 
+def test_the_schemas_of_a_dropped_table_go_with_it() -> None:
+    house = House()
+    table = house.table("events")
+    for name in ("x", "y"):
+        alter(house, adding(name))
+    assert len(house.catalog.older_schema_ids(table.table_id)) == 2
+    house.do(commands.drop_table, path("events"))
+    assert house.catalog.older_schema_ids(table.table_id) == []
+    assert House(house.store).catalog.older_schema_ids(table.table_id) == []
+
+
 def test_an_alteration_is_read_from_json() -> None:
     column = {"name": "x", "data_type": {"type": "INTEGER"}, "comment": "the x"}
     text = json.dumps({"add_columns": [column], "set": {"a": "b"}, "unset": ["c"]})
