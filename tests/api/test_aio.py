@@ -177,3 +177,18 @@ def test_every_lookup_sees_what_this_connection_wrote(server: ServerProcess) -> 
                 assert (await ask(row)).to_pylist() == [row], way
 
     run(main())
+
+
+def test_a_server_of_this_process_stops_with_its_database(tmp_path: Path) -> None:
+    async def main() -> None:
+        for count in range(2):
+            db = await aio.open(tmp_path / "data")
+            address = db.address
+            assert len(await db.tables()) == count
+            await db.create_table(f"t{count}", {"id": "BIGINT"})
+            await db.close()
+            await db.close()
+            with pytest.raises(Disconnected):
+                await aio.connect(address)
+
+    run(main())
