@@ -321,7 +321,7 @@ class Database:
             await self.session.close()
         finally:
             if self.server is not None:
-                pass
+                await asyncio.to_thread(self.server.close)
 
     async def __aenter__(self) -> Database:
         return self
