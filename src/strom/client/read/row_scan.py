@@ -206,12 +206,20 @@ class ServerScan(RowScan):
             None if where is None else where.wire,
             options or DEFAULT_OPTIONS,
         )
-        self.statistics = self._source.statistics
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result."""
         return self._source.reader.arrow
+
+    @property
+    def statistics(self) -> ReadStatistics:
+        """What was moved so far; set it to add this scan to another's figures."""
+        return self._source.statistics
+
+    @statistics.setter
+    def statistics(self, statistics: ReadStatistics) -> None:
+        self._source.statistics = statistics
 
     def _only(self, column: str) -> Source:
         """The same source with one column: enough to count rows."""
