@@ -130,12 +130,15 @@ def test_a_connection_that_has_ended_makes_room_for_another(
                 return False
             return status == 200
 
+        rounds = 0
         for _ in range(3):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request_bytes)
             writer.close()
             await writer.wait_closed()
             await until(answered)  # once the server has seen the end of it
+            rounds += 1
+        assert rounds == 3
 
     run(talk)
 
