@@ -271,6 +271,6 @@ def test_a_server_remembers_few_unfinished_restores_and_who_was_forgotten_begins
         found = tierer._run(side_by_side())
         [forgotten] = [bucket for bucket in range(BUCKETS) if isinstance(found[bucket], StromError)]
         assert isinstance(found[forgotten], InvalidRequest)
-        assert "begin again" in str(found[forgotten])
+        assert "start again" in str(found[forgotten])
         restore(tierer, table, forgotten)
         check(db, table, want)
