@@ -455,7 +455,7 @@ def test_a_connection_is_free_the_moment_it_is_lost() -> None:
                         await client.error(0)
                     await until(lambda number=number: len(seen) == number + 1)
             await until(lambda: listener.statistics().connections == 0)
-            await asyncio.sleep(0.01)
+            await until(lambda: not any(one() for one in seen), 1)
             assert [one() for one in seen] == [None] * 20
 
     gc.collect()
