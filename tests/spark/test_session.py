@@ -111,7 +111,9 @@ def test_the_package_is_found_by_spark_itself() -> None:
 def test_a_session_for_another_server_is_refused_while_one_lives(
     spark: SparkSession, server: ServerProcess
 ) -> None:
-    with pytest.raises(InvalidRequest, match=r"a Spark session for .* is running") as told:
+    with pytest.raises(
+        InvalidRequest, match=r"a Spark session for .* is already running in this process"
+    ) as told:
         strom.spark.session("elsewhere:9123")
     assert "spark.stop()" in str(told.value)
     assert spark.conf.get("spark.sql.catalog.strom.bootstrap.servers") == server.address
