@@ -17,6 +17,7 @@ from strom.client.write.decision import Sink
 from strom.client.write.staging import StageFact
 from strom.errors import SinkNotFound
 from strom.testing.process import ServerProcess
+from waiting import until_blocking
 
 ROWS = {"id": "BIGINT", "name": "STRING"}
 SETTINGS = {"durability": "group"}
@@ -41,11 +42,13 @@ def damage(server: ServerProcess, table: strom.Table, stage: bytes, bucket: int)
 
 def problem_of(db: strom.Database, name: str) -> SinkStatus:
     """The sink, once a bucket has said what is wrong."""
-    for _ in range(2_000):
-        (known,) = [sink for sink in db.sinks() if sink.name == name]
-        if known.problem and known.pending == 1:
-            break
-    return known
+
+    def known() -> SinkStatus:
+        (found,) = [sink for sink in db.sinks() if sink.name == name]
+        return found
+
+    until_blocking(lambda: known().problem and known().pending == 1)
+    return known()
 
 
 class Held:
