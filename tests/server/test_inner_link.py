@@ -67,6 +67,13 @@ async def linked(
             link.close()
 
 
+def large_request() -> messages.ApplyStagesRequest:
+    ids = [number.to_bytes(16, "big") for number in range(200_000)]
+    commit = messages.ApplyCommit(number=1, sink="s", epoch=1, overwrite=False, stage_ids=ids)
+    bucket = messages.ApplyStagesBucketRequest(table_id=1, bucket_id=0, commits=[commit])
+    return messages.ApplyStagesRequest(buckets_req=[bucket])
+
+
 def same(call: Call) -> Message:
     return HoldBucketsResponse(held=call.request.on)
 
@@ -110,6 +117,39 @@ def test_a_call_that_is_not_answered_times_out() -> None:
         async with linked(world, {HOLD_BUCKETS: never}) as (link, _):
             with pytest.raises(RequestTimeout, match="HoldBuckets"):
                 await link.call(HOLD_BUCKETS, HoldBucketsRequest(on=True), timeout_s=0.02)
+
+    in_memory(main)
+
+
+def test_a_server_that_reads_nothing_times_out_too() -> None:
+    """The bytes of an earlier call fill the connection: the next one cannot even be sent."""
+
+    async def main(world: World) -> None:
+        async with linked(world, {HOLD_BUCKETS: same, APPLY_STAGES: never}) as (link, listener):
+            await link.call(HOLD_BUCKETS, HoldBucketsRequest(on=True))
+            for connection in list(listener._connections):
+                connection._transport.pause_reading()
+            stuck = asyncio.ensure_future(link.call(APPLY_STAGES, large_request(), timeout_s=1000))
+            await asyncio.sleep(1)
+            with pytest.raises(RequestTimeout, match="HoldBuckets"):
+                await link.call(HOLD_BUCKETS, HoldBucketsRequest(on=True), timeout_s=2)
+            stuck.cancel()
+
+    in_memory(main)
+
+
+def test_guesses_of_others_delay_a_link_and_do_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    silenced(caplog)
+
+    async def main(world: World) -> None:
+        async with opened(world, {HOLD_BUCKETS: same}) as listener:
+            wrong = InnerLink(world, "a guess", "tablet server 1", listener.port)
+            for _ in range(12):
+                with pytest.raises(AuthenticationFailed):
+                    await wrong.call(HOLD_BUCKETS, HoldBucketsRequest(on=True))
+            link = InnerLink(world, SECRET, "tablet server 1", listener.port)
+            assert (await link.call(HOLD_BUCKETS, HoldBucketsRequest(on=True))).held
+            link.close()
 
     in_memory(main)
 

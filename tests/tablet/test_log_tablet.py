@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -16,13 +20,15 @@ from strom.errors import (
     StromError,
     TornBatch,
 )
+from strom.log.groups import Origin
 from strom.log.log import Log
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchLimits, read_header, split, write_crc
+from strom.record.batch import BatchLimits, Checked, read_columns, read_header, split, write_crc
 from strom.record.columns import ColumnLayout
 from strom.record.encode import encode
 from strom.record.statistics import read as read_statistics
+from strom.runtime.files import LocalFiles
 from strom.tablet.log_tablet import PROVING, LogTablet
 from strom.tablet.tablet import Accepted, Durability
 from strom.testing.disk import ForgettingDisk
@@ -226,3 +232,27 @@ def test_what_readers_have_seen_is_not_cut() -> None:
     with pytest.raises(OffsetOutOfRange):
         one.truncate(2)
     assert one.end_offset == 3
+
+
+def test_a_closed_tablet_holds_no_file_open(tmp_path: Path) -> None:
+    """Without a garbage collection, which a server lets run rarely: a dropped table must free its disk at once."""
+
+    def held() -> list[str]:
+        links = Path("/proc/self/fd").iterdir()
+        targets = [os.readlink(link) for link in links if link.is_symlink()]
+        return [target for target in targets if target.startswith(str(tmp_path))]
+
+    gc.collect()
+    gc.disable()
+    try:
+        log = Log.open(LocalFiles(), f"{tmp_path}/bucket", LogSettings(), 1)
+        log.begin_group(Origin(1, "sink", 1))
+        log.abort_group()
+        tablet = LogTablet(BucketId(1, None, 0), log, durability="os", limits=BatchLimits())
+        batch = encode(pa.record_batch([pa.array([1], pa.int64())], names=["a"]), schema_id=1)
+        header = read_header(batch)
+        log.append(memoryview(batch), Checked(header, read_columns(batch, header), None), now_ms=5)
+        tablet.close()
+        assert held() == []
+    finally:
+        gc.enable()

@@ -81,6 +81,10 @@ class GroupFile:
         if self._file is not None:
             self._file.sync()
 
+    def release(self) -> None:
+        """Let go of the file."""
+        self._file = None
+
     def begin(self, origin: Origin, start_offset: int) -> None:
         """Record that a group begins; durable on return."""
         record = encode_open(origin, start_offset)

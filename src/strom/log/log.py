@@ -132,6 +132,8 @@ class Log:
         """Release the files as they are."""
         self._closed = True
         self._chain.forget_all()
+        self._group_file.release()
+        self._sync.release()
 
     # --- facts ---------------------------------------------------------------------------------------------------
 
@@ -207,10 +209,10 @@ class Log:
             self._begin_epoch()
         group = self._open_group
         base_offset = self._chain.end_offset if group is None else group.end_offset
+        assert group is None or header.writer_id < 0, "a batch of a group has no writer"
         timestamp_ms = self._chain_writer.write(view, checked, base_offset=base_offset, now_ms=now_ms)
         next_offset = base_offset + header.last_offset_delta + 1
         if group is not None:
-            assert header.writer_id < 0, "a batch of a group has no writer"
             group.rows += header.record_count
             group.end_offset = next_offset
             return Appended(base_offset, next_offset, False)

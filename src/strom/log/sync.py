@@ -121,6 +121,12 @@ class SyncState:
         """``file`` records a group that ends at ``end_offset``, the end of the log from now on."""
         self._group_file, self._group_end = file, end_offset
 
+    def release(self) -> None:
+        """Let go of the files: a checkpoint that was written still holds those that it synced."""
+        self._group_file = None
+        if not self.checkpoint_under_way:
+            self._pending = None
+
     def point(self, end_offset: int) -> SyncPoint:
         """What makes everything below ``end_offset`` durable."""
         return self._point(end_offset, self.synced_end, sidecars=False)

@@ -83,7 +83,7 @@ class HttpServer:
         self._open.discard(connection)
 
     def begin(self, connection: HttpConnection, head: bytes) -> None:
-        """HttpAnswer a complete request head in the background."""
+        """Answer a complete request head in the background."""
         self._tasks.spawn(self._answer(connection, head), "http request")
 
     async def _answer(self, connection: HttpConnection, head: bytes) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from strom.errors import ConnectionClosed, Disconnected
+from strom.errors import ConnectionClosed, Disconnected, RequestTimeout
 from strom.protocol.api_keys import Api, Request, Response
 from strom.rpc.caller import Caller
 from strom.rpc.limits import MIB, ListenerLimits
@@ -25,7 +25,6 @@ INNER_LISTENER = "INNER"
 INNER_HOST = "127.0.0.1"
 INNER_USER = "server"
 SECRET_BYTES = 32
-CONNECT_TIMEOUT_S = 5.0
 
 LIMITS = ListenerLimits(
     frame_bytes_max=64 * MIB,
@@ -86,16 +85,20 @@ class InnerLink:
         self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
     ) -> Response:
         """The server's answer. Raises its error, RequestTimeout, or Disconnected."""
-        caller = self._caller
-        if caller is None or caller.closed:
-            async with self._connecting:
-                caller = await self._connected()
         try:
-            return await caller.call(api, request, timeout_s=timeout_s)
+            # All of it: another call's connecting, a login that is delayed, a server that reads nothing.
+            async with asyncio.timeout(timeout_s):
+                caller = self._caller
+                if caller is None or caller.closed:
+                    async with self._connecting:
+                        caller = await self._connected(timeout_s)
+                return await caller.call(api, request, timeout_s=timeout_s)
+        except TimeoutError:
+            raise RequestTimeout(f"{self._name} did not answer {api.name} in time", api=api.name) from None
         except ConnectionClosed:
             raise Disconnected(f"{self._name} ended before it answered {api.name}") from None
 
-    async def _connected(self) -> Caller:
+    async def _connected(self, timeout_s: float) -> Caller:
         if self._caller is not None and not self._caller.closed:
             return self._caller
         port = self._port
@@ -107,7 +110,7 @@ class InnerLink:
             port,
             user=INNER_USER,
             password=self._secret,
-            timeout_s=CONNECT_TIMEOUT_S,
+            timeout_s=timeout_s,
         )
         if port != self._port:  # the server ended meanwhile
             caller.close()
