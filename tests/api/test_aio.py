@@ -12,6 +12,7 @@ import pytest
 
 from api.place import EVENTS, events, ids_of, new_name
 from strom import aio
+from strom.client.write import delivery
 from strom.errors import ConnectionClosed, Disconnected, SchemaMismatch, StromError
 from strom.runtime import loops
 from strom.testing.process import ServerProcess
@@ -190,5 +191,70 @@ def test_a_server_of_this_process_stops_with_its_database(tmp_path: Path) -> Non
             await db.close()
             with pytest.raises(Disconnected):
                 await aio.connect(address)
+
+    run(main())
+
+
+def test_rows_given_while_a_connection_closes_are_refused(server: ServerProcess) -> None:
+    async def main() -> None:
+        async with await aio.connect(server.address) as there:
+            kept = await there.create_table(new_name(), EVENTS)
+            async with await aio.connect(server.address) as db:
+                table = await db.table(kept.name)
+                await table.append(events(*range(1000)))
+                closing = asyncio.create_task(db.close())
+                accepted = 1000
+                try:
+                    while True:
+                        await table.append(events(accepted))
+                        accepted += 1
+                        await asyncio.sleep(0)
+                except ConnectionClosed:
+                    await closing
+            assert await kept.count() == accepted
+
+    run(main())
+
+
+def test_a_writer_that_is_opened_twice_at_once_loses_no_row(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, asked = delivery.new_writer_id, 0
+
+    async def main() -> None:
+        async with await aio.connect(server.address) as db:
+            table = await db.create_table(new_name(), EVENTS)
+            writer = table.writer()
+
+            async def answered(*where: Any) -> int:
+                nonlocal asked
+                asked += 1
+                late = asked == 2
+                found = await ask(*where)
+                while late and not writer.has_outstanding():  # noqa: ASYNC110 - overtaken by the first rows
+                    await asyncio.sleep(0)
+                return found
+
+            monkeypatch.setattr(delivery, "new_writer_id", answered)
+            await asyncio.gather(writer.append(events(*range(100))), writer.open())
+            await writer.close()
+            assert asked == 2
+            assert await table.count() == 100
+
+    run(main())
+
+
+def test_a_handle_follows_its_name_to_a_recreated_table(server: ServerProcess) -> None:
+    async def main() -> None:
+        async with await aio.connect(server.address) as db, await aio.connect(server.address) as other:
+            table = await db.create_table(new_name(), EVENTS)
+            await table.append(events(1))
+            await table.flush()
+            await other.drop_table(table.name)
+            made = await other.create_table(table.name, EVENTS)
+            assert (await table.refresh()).table_id == made.table_id
+            await table.append(events(2, 3))
+            await table.flush()
+            assert await made.count() == 2
 
     run(main())

@@ -251,6 +251,7 @@ def test_a_lookup_elsewhere_sees_what_was_acknowledged_here(either: ServerProces
         strom.connect(either.address) as other,
     ):
         there = other.table(users.name)
+        assert users.last_written == {}, "nothing was written yet"
         for number in range(100):
             users.upsert(user(number))
             users.flush()
@@ -459,3 +460,18 @@ def test_threads_look_up_at_once_while_another_writes(either: ServerProcess) -> 
                 writer.upsert(user(number))
             assert all(all(one.result()) for one in found)
         assert users.count() == 500
+
+
+def test_a_handle_follows_its_name_to_a_recreated_table(server: ServerProcess) -> None:
+    with table_on(server, USERS, primary_key="id") as users, strom.connect(server.address) as other:
+        users.upsert(user(1))
+        users.flush()
+        other.drop_table(users.name)
+        made = other.create_table(users.name, USERS, primary_key="id")
+        assert users.refresh().table_id == made.table_id
+        for number in range(20):
+            users.upsert(user(number))
+            assert users.lookup(number) == user(number), "a lookup sees what this connection wrote"
+        users.upsert(user(20))
+        users.flush()
+        assert made.count() == 21

@@ -29,9 +29,12 @@ class Keys:
     def __init__(self, session: Session, info: TableInfo) -> None:
         self.session = session
         """The connection it was opened with."""
-        self.table_id = info.table_id
-        """A number that no other table ever gets, not even one of the same name."""
         self._info = info
+
+    @property
+    def table_id(self) -> int:
+        """A number that no other table ever gets, not even one of the same name (``refresh`` may find that one)."""
+        return self._info.table_id
 
     @property
     def info(self) -> TableInfo:
@@ -62,7 +65,8 @@ class Keys:
     @property
     def last_written(self) -> WrittenTo:
         """What was acknowledged of ``upsert`` and ``delete`` so far: for ``at_least=`` of any lookup."""
-        return self.session.writer_of(self._info).written
+        writer = self.session.writers.get(self.table_id)  # any thread: only the loop may make one
+        return {} if writer is None else writer.written
 
     # --- looking up -------------------------------------------------------------------------------------------
 

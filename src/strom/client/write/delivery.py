@@ -117,7 +117,8 @@ class Delivery:
 
     def unflushed(self) -> bool:
         """Whether a flush would wait, or raise a failure; any thread."""
-        return self._failure is not None or self._accumulator.has_outstanding
+        with self._lock:  # a failure empties the accumulator before it is noted
+            return self._failure is not None or self._accumulator.has_outstanding
 
     @property
     def failure(self) -> StromError | None:
@@ -245,8 +246,9 @@ class Delivery:
         """Take rows again after a failure, under a new writer id."""
         writer_id = await new_writer_id(self._cluster, self._table)
         with self._lock:
-            self._accumulator = Accumulator(self._options, writer_id=writer_id)
-            self.spent = False
+            if self.spent:  # else another call was faster, and the accumulator may hold rows
+                self._accumulator = Accumulator(self._options, writer_id=writer_id)
+                self.spent = False
 
     async def close(self) -> None:
         """Stop. The fate of unacknowledged batches stays unknown: flush first."""

@@ -93,6 +93,8 @@ class RowWriter:
         self.thread_turn = threading.Lock()
         """Held by the thread that drives the steps of one write."""
         self.on_close: Callable[[RowWriter], None] | None = None
+        self._closing = False
+        """Takes no more rows: those given while ``close`` flushes would be lost."""
         self._closed = False
 
     def _carried_by(self, call: WriteCall) -> WriteCall:
@@ -105,9 +107,14 @@ class RowWriter:
 
     async def open(self) -> Self:
         """Fetch the writer id now, not with the first rows."""
+        self._check_open()
         if self._delivery.spent and self._delivery.failure is None:
             await self._delivery.begin_again()
         return self
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise ConnectionClosed(f"this writer of {self._table.path} is closed; open a new one")
 
     @property
     def outstanding_rows(self) -> int:
@@ -201,6 +208,7 @@ class RowWriter:
         """Flush and finish; raise a failure. The second time does nothing."""
         if self._closed:
             return
+        self._closing = True
         try:
             await self.flush()
         finally:
@@ -211,7 +219,7 @@ class RowWriter:
 
     async def abandon(self) -> None:
         """Finish without a flush; unacknowledged rows may or may not arrive."""
-        self._closed = True
+        self._closing = self._closed = True
         await self._delivery.close()
 
     async def __aenter__(self) -> Self:
@@ -236,8 +244,7 @@ class RowWriter:
 
         With ``aside`` large batches are encoded on another thread; else all in the driving thread.
         """
-        if self._closed:
-            raise ConnectionClosed(f"this writer of {self._table.path} is closed; open a new one")
+        self._check_open()
         if self._delivery.failure is not None:
             raise copy_of(self._delivery.failure)
         if self._delivery.spent:

@@ -160,7 +160,7 @@ class _Staged(RowWriter):
         """Send what is left, make it durable and finish. Returns what was staged, by partition."""
         self._check_whole()
         await self.flush()
-        self._closed = True
+        self._closing = self._closed = True
         await self._delivery.close()
         limit = asyncio.Semaphore(SEALS_AT_ONCE)
 
