@@ -56,7 +56,7 @@ test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run all tests (the long cam
 
 # What runs without Spark, without processes of its own and without long histories: for after every change.
 QUICK := model record protocol runtime testing contracts log tablet metadata coordinator rpc client formats moving server kv test_tidy.py
-quick: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The inner loop: the core's tests, under three minutes
+quick: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The inner loop: the core's tests, in about three minutes
 	@$(BIN)/python -m pytest -q -m "not torture and not slow" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder $(addprefix tests/,$(QUICK)))
 
 torture: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=…)
