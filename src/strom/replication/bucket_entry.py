@@ -1,0 +1,148 @@
+"""The bucket's entry in the metadata: who has copies, who leads, and whose copies are in sync.
+
+Whoever changes it requires the version that it read (R1). Reading checks the JSON: the metadata may be damaged.
+The format is in docs/formats/metadata.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from strom.errors import MetadataCorrupt
+from strom.model.document import canonical
+from strom.replication.member import CopyIdentity, Member
+
+SERVER_MAX = 2**31 - 1
+EPOCH_MAX = 2**31 - 1
+NUMBER_MAX = 2**63 - 1
+DISK_CHARACTERS_MAX = 64
+REPLICAS_MAX = 256
+"""During a move a bucket has its old replicas and its new ones."""
+
+
+class Assignment(NamedTuple):
+    """A server that has a copy, and the placement drawn when it was added (R19)."""
+
+    server_id: int
+    placement: int
+
+
+@dataclass(frozen=True, slots=True)
+class BucketEntry:
+    """One bucket. ``in_sync`` is sorted, so that equal sets are equal entries."""
+
+    replicas: tuple[Assignment, ...]
+    wanted: tuple[int, ...]
+    """Who shall have the copies, the preferred leader first; a move is under way while ``replicas`` differ."""
+    leader: int
+    incarnation: int
+    """Of the leader's process: a restarted server leads nothing (R3)."""
+    epoch: int
+    in_sync: tuple[Member, ...]
+    losses: int = 0
+    """How often committed rows may have been given up (R10)."""
+    drawn: int = 1
+    """The highest placement drawn so far: none is drawn twice."""
+
+    def placement_of(self, server_id: int) -> int:
+        """The placement of a server's copy; 0 if it has none."""
+        return next((one.placement for one in self.replicas if one.server_id == server_id), 0)
+
+    def member_of(self, server_id: int) -> Member | None:
+        """The copy of this server that is in sync; None if none is."""
+        return next((one for one in self.in_sync if one.server_id == server_id), None)
+
+    @property
+    def servers(self) -> tuple[int, ...]:
+        """Who has copies."""
+        return tuple(one.server_id for one in self.replicas)
+
+    @property
+    def moving(self) -> bool:
+        """Whether copies are still to be added or removed."""
+        return set(self.servers) != set(self.wanted)
+
+    def with_in_sync(self, members: Iterable[Member]) -> BucketEntry:
+        """The same entry with another in-sync set."""
+        return replace(self, in_sync=tuple(sorted(members)))
+
+
+def encode_bucket(entry: BucketEntry) -> bytes:
+    """The value under ``replicas/``. Nobody could read an impossible one, so none is written."""
+    complaint = _complaint(entry)
+    assert not complaint, complaint
+    return canonical(
+        {
+            "replicas": [list(one) for one in entry.replicas],
+            "wanted": list(entry.wanted),
+            "leader": entry.leader,
+            "incarnation": entry.incarnation,
+            "epoch": entry.epoch,
+            "in_sync": [[one.server_id, *one.identity] for one in entry.in_sync],
+            "losses": entry.losses,
+            "drawn": entry.drawn,
+        }
+    ).encode()
+
+
+def decode_bucket(key: str, value: bytes) -> BucketEntry:
+    """Decode a bucket's entry. There may be a million of them, so all of it is checked at once."""
+    try:
+        entry = _entry(json.loads(value))
+        complaint = _complaint(entry)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise MetadataCorrupt(f"{key} is not the entry of a bucket: {error!r}", key=key) from error
+    if complaint:
+        raise MetadataCorrupt(f"{key}: {complaint}", key=key)
+    return entry
+
+
+def _entry(found: dict[str, Any]) -> BucketEntry:
+    return BucketEntry(
+        tuple([Assignment(server, placement) for server, placement in found["replicas"]]),
+        tuple(found["wanted"]),
+        found["leader"],
+        found["incarnation"],
+        found["epoch"],
+        tuple(
+            [
+                Member(server, CopyIdentity(disk, placement, lineage))
+                for server, disk, placement, lineage in found["in_sync"]
+            ]
+        ),
+        found["losses"],
+        found["drawn"],
+    )
+
+
+def _complaint(entry: BucketEntry) -> str:
+    """What is wrong with an entry; nothing: an empty text."""
+    replicas, wanted, in_sync = entry.replicas, entry.wanted, entry.in_sync
+    numbers = [entry.leader, entry.incarnation, entry.epoch, entry.losses, entry.drawn, *wanted]
+    for assignment in replicas:
+        numbers += assignment
+    for server_id, (disk, placement, lineage) in in_sync:
+        numbers += (server_id, placement, lineage)
+        if type(disk) is not str or not 0 < len(disk) <= DISK_CHARACTERS_MAX or not disk.isascii():
+            return f"{disk!r} is no disk"
+    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > NUMBER_MAX:
+        return "it holds numbers that are none, or out of range"
+    servers, synced = {one[0] for one in replicas}, {one[0] for one in in_sync}
+    if (
+        not len(servers) == len(replicas) <= REPLICAS_MAX
+        or not len(set(wanted)) == len(wanted) <= REPLICAS_MAX
+    ):
+        return "it names a server twice, or too many"
+    if not wanted or not synced <= servers or entry.leader not in synced or len(synced) != len(in_sync):
+        return "the leader and the members in sync must be among the replicas, each once"
+    if list(in_sync) != sorted(in_sync):
+        return "the members in sync are not in order"
+    if entry.epoch > EPOCH_MAX or max(max(servers), max(wanted)) > SERVER_MAX:
+        return "an epoch or a server id is out of range"
+    placements = [one[1] for one in replicas]
+    if min(placements) < 1 or max(placements) > entry.drawn:
+        return "a placement was never drawn"
+    return ""

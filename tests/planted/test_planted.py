@@ -1,0 +1,236 @@
+"""Bugs that once went unnoticed, or nearly: planted one at a time, each turns the test beside it red.
+
+They guard the tests. Only tests that need no server and take milliseconds are here; ``tests/simulation/mutants.py``,
+``tests/stages/mutants.py`` and ``tests/kv/key_faults.py`` plant bugs for whole histories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from client import test_reading as reading
+from coordinator import test_coordinator as coordinating
+from coordinator import test_key_tables as key_tables
+from coordinator import test_lake_records as lake_records
+from coordinator import test_races as races
+from coordinator import test_sinks as sinks
+from lake.rounds import test_parts as parts
+from log import test_alike_runs as alike_runs
+from log import test_groups as log_groups
+from log import test_retention as retention
+from metadata import test_sharing_map as sharing_map
+from model import test_types as types
+from moving import test_avro_file as avro_file
+from moving import test_table_metadata as table_metadata
+from planted.planting import planted
+from record import test_filter as filters
+from record import test_statistics as statistics
+from rpc import test_flow as flow
+from rpc import test_login as login
+from runtime import test_tasks as tasks
+from sql import test_streamed_rows as streamed_rows
+from strom.client.plan import offsets
+from strom.coordinator import alter, lake, partitions, tables
+from strom.coordinator import sinks as sink_commands
+from strom.lake.rounds import parts as round_parts
+from strom.log import chain_writer, entry_run, groups
+from strom.metadata import sharing_map as maps
+from strom.model import type_text
+from strom.moving import avro_file as avro
+from strom.moving import table_metadata as moved
+from strom.record import filter as record_filter
+from strom.record import statistics as record_statistics
+from strom.rpc import budget, login_delays
+from strom.runtime import tasks as owned
+from strom.sql import streaming
+from strom.tablet import publishing, stages
+from tablet import test_groups as tablet_groups
+from tablet import test_skipping as skipping
+
+
+class Bug(NamedTuple):
+    """A rule that is broken, and the test that must see it."""
+
+    where: ModuleType
+    old: str
+    new: str
+    seen_by: Callable[[], object]
+
+
+def case(run: Callable[..., object], *arguments: object) -> Callable[[], object]:
+    """A test with the arguments of one of its cases."""
+    return lambda: run(*arguments)
+
+
+BUGS = {
+    "a decision forgets a sink that is used anew": Bug(
+        sink_commands,
+        "[catalog.unchanged(keys.sink(row.name)) for row in forgotten]",
+        "[]",
+        lambda: races.test_a_sink_that_was_dropped_and_used_anew_is_not_forgotten(races.Race()),
+    ),
+    "the later of two floors holds": Bug(
+        sink_commands,
+        "[Exists(keys.table(table_id)), catalog.unchanged(key)]",
+        "[Exists(keys.table(table_id))]",
+        lambda: races.test_the_higher_of_two_floors_holds(races.Race()),
+    ),
+    "an older version decides again": Bug(
+        sink_commands,
+        "row.epoch != proposal.epoch",
+        "row.epoch < proposal.epoch",
+        sinks.test_a_decision_of_an_older_version_decides_nothing_even_with_stages_of_the_newest,
+    ),
+    "a log table in the lake is emptied": Bug(
+        sink_commands,
+        "if in_lake and not table.schema.primary_key:",
+        "if in_lake and table.schema.primary_key:",
+        sinks.test_a_log_table_in_the_lake_is_not_overwritten_there,
+    ),
+    "of two alterations at once one is lost": Bug(
+        alter,
+        "[catalog.unchanged(key)]",
+        "[]",
+        coordinating.test_two_alterations_at_once_both_happen,
+    ),
+    "an index is bent": Bug(
+        alter,
+        "own.get(name, value) != value",
+        "name in own",
+        key_tables.test_an_index_can_be_added_and_dropped_but_not_bent,
+    ),
+    "one partition too many": Bug(
+        partitions,
+        "if count >= count_max:",
+        "if count > count_max:",
+        coordinating.test_the_limit_of_partitions_holds_against_others,
+    ),
+    "the default of deletes is not the engine's": Bug(
+        tables,
+        "delete_behavior(description.properties)",
+        "delete_behavior({})",
+        key_tables.test_an_engine_that_keeps_no_deletes_says_so,
+    ),
+    "an empty round makes nothing fresher": Bug(
+        lake,
+        "Stored(replace(before, fresh_ms=record.fresh_ms))",
+        "Stored(before)",
+        lake_records.test_an_empty_round_writes_nothing,
+    ),
+    "rows left over are those of every bucket": Bug(
+        round_parts,
+        " - sum(part.width for part in chosen)",
+        "",
+        parts.test_transactions_are_never_split_over_rounds,
+    ),
+    "only the last server's offsets count": Bug(
+        offsets,
+        "found |= _read",
+        "found = _read",
+        reading.test_buckets_that_moved_apart_while_their_offsets_were_asked_are_asked_of_both_servers,
+    ),
+    "a run of entries has gaps": Bug(
+        entry_run,
+        '& (fields["base_offset"] - first.base_offset == number * (first.last_offset_delta + 1))',
+        "",
+        case(alike_runs.test_a_sound_entry_that_does_not_continue_the_one_before_ends_a_run, "base_offset"),
+    ),
+    "groups that touch are left out": Bug(
+        groups,
+        "end <= group.start_offset",
+        "end < group.start_offset",
+        log_groups.test_an_overwriting_group_starts_a_segment_and_what_was_before_goes,
+    ),
+    "a segment's first time moves": Bug(
+        chain_writer,
+        "if segment.empty:\n        segment.first_timestamp_ms",
+        "if True:\n        segment.first_timestamp_ms",
+        retention.test_the_active_segment_is_sealed_once_its_oldest_batch_is_too_old,
+    ),
+    "the newest decision is applied twice": Bug(
+        publishing,
+        "commit.origin.number <= tablet",
+        "commit.origin.number < tablet",
+        case(tablet_groups.test_a_decision_is_applied_once_however_often_it_comes, "log"),
+    ),
+    "a damaged stage stays where it is": Bug(
+        stages,
+        'stage.state not in ("sealed", "damaged")',
+        'stage.state != "sealed"',
+        case(skipping.test_a_stage_that_an_opening_found_damaged_is_skipped_and_kept_aside, "log"),
+    ),
+    "entries that are replaced count twice": Bug(
+        maps, "count += key not in shard", "count += 1", sharing_map.test_numbers_are_keys_too
+    ),
+    "other names of types need capitals": Bug(
+        type_text,
+        "_ALIASES.get(self.token.upper(), self.token.upper())",
+        "_ALIASES.get(self.token, self.token.upper())",
+        case(types.test_case_does_not_matter, "INTEGER", str.lower),
+    ),
+    "unchanged metadata is packed anew": Bug(
+        moved,
+        "if after == before:",
+        "if after == before and not packed:",
+        case(
+            table_metadata.test_what_names_no_file_of_the_warehouse_stays_to_the_byte,
+            table_metadata.packed,
+            {"location": "/elsewhere/t"},
+        ),
+    ),
+    "Avro files must name their codec": Bug(
+        avro,
+        'codec = header.get(_CODEC, b"null").decode()',
+        "codec = header[_CODEC].decode()",
+        case(avro_file.test_blocks_of_other_writers_are_read_one_after_the_other, None, bytes),
+    ),
+    "a column that a batch lacks is its last": Bug(
+        record_filter, " - {-1}", "", filters.test_a_column_younger_than_the_batch_is_null
+    ),
+    "a bound that does not fit is stored": Bug(
+        record_statistics,
+        " or not _fits(found[1], slot)",
+        "",
+        statistics.test_bounds_that_would_mislead_are_left_out,
+    ),
+    "who waits for memory is overtaken": Bug(
+        budget, "self._first() is not None or ", "", flow.test_the_first_in_line_is_not_overtaken
+    ),
+    "failed logins are never forgotten": Bug(
+        login_delays,
+        "count if now - at < FORGET_S else 0",
+        "count",
+        login.test_an_address_has_a_few_failures_of_many_users_free,
+    ),
+    "a flood of logins is silent": Bug(
+        login_delays,
+        "whole & (whole - 1) == 0 or ",
+        "",
+        login.test_the_first_failures_of_every_user_are_logged_and_of_a_flood_each_that_doubles_it,
+    ),
+    "a closed owner starts tasks": Bug(
+        owned,
+        "if self._closed:\n            work.close()",
+        "if False:\n            work.close()",
+        tasks.test_a_closed_owner_takes_no_task,
+    ),
+    "the columns of a filter are not read": Bug(
+        streaming,
+        "needed = frozenset(self._full.names)",
+        "needed = frozenset(given)",
+        case(streamed_rows.test_a_filter_is_computed_from_columns_that_nobody_named, ["a"]),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what a bug leaves undone
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen_and_the_code_without_it_is_sound(name: str) -> None:
+    bug = BUGS[name]
+    with planted(bug.where, bug.old, bug.new), pytest.raises((Exception, pytest.fail.Exception)):
+        bug.seen_by()
+    bug.seen_by()

@@ -1,0 +1,114 @@
+"""The bucket's entry: what is written is read, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strom.errors import MetadataCorrupt
+from strom.replication.bucket_entry import Assignment, BucketEntry, decode_bucket, encode_bucket
+from strom.replication.member import CopyIdentity, Member, identity_of
+from strom.replication.registration import DataDisk, Registration
+
+ENTRY = BucketEntry(
+    replicas=(Assignment(4, 1), Assignment(2, 1), Assignment(7, 3)),
+    wanted=(7, 4, 2),
+    leader=4,
+    incarnation=99,
+    epoch=12,
+    in_sync=(Member(2, CopyIdentity("d2", 1, 5)), Member(4, CopyIdentity("d4", 1, 1))),
+    losses=1,
+    drawn=3,
+)
+
+
+@st.composite
+def _entries(draw: st.DrawFn) -> BucketEntry:
+    servers = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6, unique=True))
+    drawn = draw(st.integers(1, 2**63 - 1))
+    replicas = tuple(Assignment(one, draw(st.integers(1, drawn))) for one in servers)
+    in_sync = sorted(draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True)))
+    return BucketEntry(
+        replicas,
+        tuple(draw(st.permutations(servers))),
+        leader=draw(st.sampled_from(in_sync)).server_id,
+        incarnation=draw(st.integers(0, 2**63 - 1)),
+        epoch=draw(st.integers(0, 2**31 - 1)),
+        in_sync=tuple(
+            Member(server, CopyIdentity(f"disk-{server}", placement, draw(st.integers(0, 2**63 - 1))))
+            for server, placement in in_sync
+        ),
+        losses=draw(st.integers(0, 2**63 - 1)),
+        drawn=drawn,
+    )
+
+
+@given(_entries())
+def test_what_is_written_is_read(entry: BucketEntry) -> None:
+    assert decode_bucket("replicas/1/-/0", encode_bucket(entry)) == entry
+
+
+def test_the_value_is_the_documented_one() -> None:
+    assert encode_bucket(ENTRY).decode() == (
+        '{"drawn":3,"epoch":12,"in_sync":[[2,"d2",1,5],[4,"d4",1,1]],"incarnation":99,"leader":4,"losses":1,'
+        '"replicas":[[4,1],[2,1],[7,3]],"wanted":[7,4,2]}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("replicas", []),
+        ("replicas", [[4, 1], [4, 2], [2, 1]]),
+        ("replicas", [[4, 0], [2, 1]]),
+        ("replicas", [[4, 1, 1], [2, 1]]),
+        ("replicas", "42"),
+        ("wanted", []),
+        ("wanted", [1, 1]),
+        ("wanted", [True]),
+        ("leader", 7),
+        ("leader", -1),
+        ("incarnation", 1.5),
+        ("epoch", 2**31),
+        ("in_sync", []),
+        ("in_sync", [[4, "d4", 1, 1], [2, "d2", 1, 5]]),
+        ("in_sync", [[4, "d4", 1, 1], [4, "d5", 1, 1]]),
+        ("in_sync", [[4, "", 1, 1]]),
+        ("in_sync", [[4, "ä", 1, 1]]),
+        ("in_sync", [[4, "d4", 1, 1], [9, "d9", 1, 1]]),
+        ("losses", -1),
+        ("drawn", 2),
+    ],
+)
+def test_an_impossible_entry_is_refused(key: str, value: object) -> None:
+    document = json.loads(encode_bucket(ENTRY)) | {key: value}
+    with pytest.raises(MetadataCorrupt, match="replicas/1/-/0"):
+        decode_bucket("replicas/1/-/0", json.dumps(document).encode())
+
+
+def test_an_entry_without_its_leader_in_sync_is_not_written() -> None:
+    with pytest.raises(AssertionError, match="leader"):
+        encode_bucket(ENTRY.with_in_sync(ENTRY.in_sync[:1]))
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_an_entry_or_refused(value: bytes) -> None:
+    with pytest.raises(MetadataCorrupt):
+        decode_bucket("replicas/1/-/0", value)
+
+
+def test_under_group_an_unclean_end_changes_no_identity_and_under_os_it_does() -> None:
+    before, after = (Registration(1, run, (DataDisk("d", run),)) for run in (1, 2))
+    for durability, same in (("group", True), ("os", False)):
+        identity = identity_of("d", 1, before.disks[0].lineage, durability)  # type: ignore[arg-type]
+        assert after.holds(identity, durability) is same  # type: ignore[arg-type]
+
+
+def test_a_replaced_disk_is_another_copy_under_either_promise() -> None:
+    registration = Registration(1, 1, (DataDisk("new", 1), DataDisk("second", 4)))
+    assert not registration.holds(CopyIdentity("old", 1, 1), "os")
+    assert not registration.holds(CopyIdentity("old", 1), "group")
+    assert registration.holds(CopyIdentity("second", 1, 4), "os")
