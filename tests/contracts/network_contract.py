@@ -178,7 +178,7 @@ class NetworkContract:
             await listening.wait_closed()
             with pytest.raises(Disconnected) as caught:
                 await network.connect(HOST, port, Recorder)
-            assert caught.value.facts == {"host": HOST, "port": port}
+            assert caught.value.facts == {"host": HOST, "port": port, "refused": True}
             assert f"{HOST}:{port}: Connection refused" in str(caught.value)
 
         play(scene)

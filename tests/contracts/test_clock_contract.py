@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from strom.runtime.clock import Clock, SystemClock
+from strom.runtime import clock as clocks
+from strom.runtime.clock import Clock, SystemClock, Uptime
 from strom.runtime.random import Randomness, SystemRandomness
 from strom.testing.clock import LoopClock, ManualClock
 from strom.testing.loop import VirtualLoop
@@ -52,6 +54,27 @@ def test_a_loop_clock_follows_virtual_time() -> None:
     loop.run_until_complete(asyncio.sleep(60))
     loop.close()
     assert (clock.now_ms(), clock.monotonic()) == (61_000, 60.0)
+
+
+def test_time_passes_within_one_boot_and_is_unknown_across_two() -> None:
+    assert Uptime("a", 50).since(Uptime("a", 20)) == 30
+    assert Uptime("a", 20).since(Uptime("a", 20)) == 0
+    assert Uptime("a", 20).since(Uptime("a", 50)) is None
+    assert Uptime("b", 50).since(Uptime("a", 20)) is None
+
+
+def test_a_machine_that_does_not_say_which_boot_it_is_may_have_been_rebooted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    looked_up = clocks._boot.cache_clear
+    with monkeypatch.context() as patch:
+        patch.setattr(clocks, "_BOOT_ID", tmp_path / "nowhere")
+        looked_up()
+        before = SystemClock().uptime()
+        assert SystemClock().uptime().since(before) is None
+    looked_up()
+    before = SystemClock().uptime()
+    assert (SystemClock().uptime().since(before) is not None) == clocks._BOOT_ID.exists()
 
 
 @pytest.fixture(params=["system", "seeded"])

@@ -75,6 +75,20 @@ def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> None:
     store.close()
 
 
+def test_what_a_killed_process_announced_goes_when_the_owner_opens_the_folder(tmp_path: Path) -> None:
+    store, other = open_store(tmp_path), open_store(tmp_path, owner=False)
+    other.announce("alive/1", b"x")
+    with closing(open_store(tmp_path, owner=False)) as beside:
+        assert values(beside) == {"alive/1": b"x"}, "only the owner may know that nobody else runs"
+    with closing(open_store(tmp_path)) as again:
+        assert values(again) == {}
+        assert again.read().version == 2
+    other.close()
+    store.close()
+    with closing(open_store(tmp_path)) as unused:
+        assert unused.read().version == 2, "without announcements nothing is written"
+
+
 def test_another_view_reads_only_what_is_new_and_still_sees_deletions(tmp_path: Path) -> None:
     store, other = open_store(tmp_path), open_store(tmp_path, owner=False)
     for number in range(5):
@@ -462,3 +476,25 @@ def test_a_commit_is_on_the_disk_when_it_is_answered(tmp_path: Path) -> None:
     with closing(open_store(tmp_path)) as store:
         (found,) = store._writer._rows("PRAGMA synchronous")
         assert found == (2,), "FULL: with NORMAL a power failure takes the last commits of a write-ahead log"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP INDEX entries_by_version; CREATE INDEX entries_by_version ON entries (crc)",
+        "DROP INDEX entries_by_version",
+        "CREATE TABLE more (a INTEGER)",
+        "ALTER TABLE summary ADD COLUMN more INTEGER",
+        "CREATE TRIGGER kept BEFORE DELETE ON entries BEGIN SELECT RAISE(IGNORE); END",
+    ],
+)
+def test_tables_that_are_not_defined_as_they_were_written_are_damage(tmp_path: Path, change: str) -> None:
+    with closing(open_store(tmp_path)) as store:
+        store.commit([], [Put("a", b"1")])
+    with closing(sqlite3.connect(tmp_path / layout.DATABASE_FILE)) as raw:
+        raw.executescript(change)
+    with pytest.raises(MetadataCorrupt, match="not defined as they were written"):
+        open_store(tmp_path, owner=False)
+    with closing(open_store(tmp_path)) as store:
+        assert store.notice is not None, "built anew from the second copy"
+        assert values(store) == {"a": b"1"}

@@ -327,6 +327,8 @@ def test_salvage_keeps_what_can_be_read_and_raises_every_counter(
 def test_salvage_of_nothing_says_so(quick_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert salvage.main([str(quick_path)]) == 1
     assert "can be read" in capsys.readouterr().err
-    assert salvage.main([]) == 2
+    for arguments in ([], [str(quick_path), "another"]):
+        assert salvage.main(arguments) == 2
+        assert "usage" in capsys.readouterr().err
     (quick_path / layout.DATABASE_FILE).write_bytes(b"x" * 5_000)
     assert salvage.main([str(quick_path)]) == 1

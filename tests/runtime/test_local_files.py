@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.errors import StorageFull
-from strom.runtime.files import LocalFiles
+from strom.runtime.files import BUFFERS_PER_WRITE_MAX, LocalFiles
 
 
 @pytest.fixture
@@ -67,6 +67,17 @@ def test_a_system_that_writes_a_little_at_a_time_is_asked_again(
     assert file.append([b"0123456789", b"", b"abcdefghij", b"!"]) == 4
     assert slow.calls == 3
     assert file.read_at(0, 100) == b"head0123456789abcdefghij!"
+
+
+def test_what_takes_several_calls_stays_in_place_after_one_that_wrote_too_little(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = files.open(f"{tmp_path}/a", create=True)
+    file.append([b"head"])
+    Stubborn(at_most=7).install(monkeypatch)
+    pieces = [b"%05d" % number for number in range(2 * BUFFERS_PER_WRITE_MAX + 3)]
+    assert file.append(pieces) == 4
+    assert file.read_at(0, 5 * len(pieces) + 100) == b"head" + b"".join(pieces)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -219,6 +230,21 @@ def test_rooms_are_filled_however_little_the_system_gives_at_a_time(
     assert file.read_into(5, rooms) == 120
     assert b"".join(rooms) == content[5:125]
     assert len(calls) > 10
+
+
+@pytest.mark.parametrize("large", [0, 1 << 40], ids=["of any length", "of a checked length"])
+def test_a_read_goes_on_where_the_system_gave_too_little(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    file = files.open(f"{tmp_path}/a", create=True)
+    content = os.urandom(1000)
+    file.append([content])
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda number, length, position: pread(number, min(length, 7), position))
+    assert file.read_at(5, 600) == content[5:605]
+    assert file.read_at(990, 600 + large) == content[990:], "to the end"
+    assert file.read_at(1000, 5) == b""
+    assert files.read_whole(f"{tmp_path}/a") == content
 
 
 @settings(max_examples=50, deadline=None)

@@ -10,8 +10,8 @@ import pytest
 
 from strom.client.write.decision import Sink
 from strom.errors import InvalidSetting
+from strom.runtime.java import java_home
 from strom.runtime.private_folder import private_folder
-from strom.spark.engine import java_home
 from strom.spark.sink import publishing
 
 

@@ -17,6 +17,10 @@ KEY_BYTES_MAX = 1_000
 VALUE_BYTES_MAX = 1_000_000
 """What one node of ZooKeeper holds; the embedded store keeps to the same limit so that a table can move."""
 
+ANNOUNCED = "alive/"
+"""Keys below this are announced, not committed: their entries stand as long as the process that announced them. They
+take no part in commits, because they say who seems to be there, and nothing may be decided on that alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Absent:
@@ -74,13 +78,22 @@ def check_requirements(requirements: Sequence[Requirement], versions: Mapping[st
             raise Conflict(f"the metadata under {key!r} changed meanwhile: read again", key=key, found=found)
 
 
-def check_updates(updates: Sequence[Update]) -> None:
-    """Refuse what no store can hold; a malformed or duplicate key is a bug of ours."""
+def check_announced(key: str) -> None:
+    """A key that cannot be announced is a bug of ours."""
+    assert is_key(key), f"not a key: {key!r}"
+    assert key.startswith(ANNOUNCED), f"{key!r} is committed, not announced"
+
+
+def check_commit(requirements: Sequence[Requirement], updates: Sequence[Update]) -> None:
+    """Refuse what no store can hold. A key that is malformed, named twice or announced is a bug of ours."""
+    for requirement in requirements:
+        assert not requirement.key.startswith(ANNOUNCED), f"{requirement.key!r} is announced, not committed"
     seen = set()
     for update in updates:
         assert update.key not in seen, f"two updates of {update.key!r} in one commit"
         seen.add(update.key)
         assert is_key(update.key), f"not a key: {update.key!r}"
+        assert not update.key.startswith(ANNOUNCED), f"{update.key!r} is announced, not committed"
         if isinstance(update, Put) and len(update.value) > VALUE_BYTES_MAX:
             raise LimitExceeded(
                 f"the metadata under {update.key!r} would be {len(update.value)} bytes, the limit is "

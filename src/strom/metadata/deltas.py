@@ -19,7 +19,7 @@ KEPT_MAX = 256
 
 
 def delta_of(version: int, updates: Sequence[Update], entries: Mapping[str, Entry]) -> Delta:
-    """The delta of the commit of this version, applied to these entries."""
+    """The delta of the commit of this version, applied to these entries, which are those of the version before."""
     put = {update.key: Entry(update.value, version) for update in updates if isinstance(update, Put)}
     gone = [update.key for update in updates if not isinstance(update, Put) and update.key in entries]
     return Delta(version - 1, version, put, tuple(gone))

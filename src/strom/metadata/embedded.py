@@ -7,6 +7,9 @@ the disk of a commit.
 A commit happens under SQLite's write lock, in this order: check the requirements, change the rows, write and sync
 the second copy, commit the rows. The copy is the point of no return: a process that finds it one ahead of the
 database completes the commit. Format: docs/formats/metadata.md. Damage: ``recovery.py``.
+
+Announcements are rows like all others: they end when they or their store are closed. The end of a process is not
+noticed here; what a killed one left is removed when the owner opens the folder the next time.
 """
 
 from __future__ import annotations
@@ -14,20 +17,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from strom.errors import Closed, StorageOffline, StromError
+from strom.errors import Closed, Conflict, StorageOffline, StromError
 from strom.metadata import layout
-from strom.metadata.changes import Requirement, Update, check_requirements, check_updates
+from strom.metadata.changes import (
+    ANNOUNCED,
+    Delete,
+    Put,
+    Requirement,
+    Update,
+    VersionIs,
+    check_announced,
+    check_commit,
+    check_requirements,
+)
 from strom.metadata.database import SqliteFile, Summary
 from strom.metadata.deltas import RecentDeltas, delta_of
 from strom.metadata.opening import LOG, condition_of, prepare
 from strom.metadata.recovery import Action, Condition, decide, refusal
 from strom.metadata.second_copy import SecondCopy
 from strom.metadata.sqlite_errors import translated
-from strom.metadata.store import Delta, Snapshot, Watcher, Watchers
+from strom.metadata.store import Announcement, Delta, Entry, Snapshot, Watcher, Watchers
 from strom.runtime import trees
 from strom.runtime.files import Files
 
 _NOTHING = Summary(version=0, deleted_version=0, entry_count=0, crc_sum=0)
+_NO_ENTRY = Entry(b"", -1)
 
 
 class EmbeddedStore:
@@ -40,6 +54,8 @@ class EmbeddedStore:
         """Anything unusual when the owner opened the store, to show to users."""
         self._copy = SecondCopy(files, folder)
         self._watchers = Watchers()
+        self._announced: dict[str, int] = {}
+        """Of every key announced here, the version of its entry."""
         self._closed = False
         self._offline: StromError | None = None
         self._writing = threading.Lock()
@@ -62,7 +78,9 @@ class EmbeddedStore:
         try:
             with store._reader.reading():
                 store._reader.check_format()
-            store.read()
+            left = store.read(ANNOUNCED).entries
+            if owner and left:
+                store._write([], [Delete(key) for key in left])
         except BaseException:
             store.close()
             raise
@@ -129,7 +147,26 @@ class EmbeddedStore:
     # --- committing ------------------------------------------------------------------------------------------
 
     def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
-        check_updates(updates)
+        check_commit(requirements, updates)
+        return self._write(requirements, updates)
+
+    def announce(self, key: str, value: bytes) -> Announcement:
+        check_announced(key)
+        own = self._announced[key] = self._write([], [Put(key, value)])
+        return Announcement(key, end=lambda: self._end(key, own), stands=lambda: self._is_there(key, own))
+
+    def _is_there(self, key: str, version: int) -> bool:
+        return not self._closed and self.read(key).entries.get(key, _NO_ENTRY).version == version
+
+    def _end(self, key: str, version: int) -> None:
+        if self._closed:
+            return
+        try:
+            self._write([VersionIs(key, version)], [Delete(key)])
+        except Conflict:
+            pass  # it was taken back already, or somebody else announced the key
+
+    def _write(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
         with self._writing, translated(self.path):
             self._check_open()
             if self._offline is not None:
@@ -226,11 +263,20 @@ class EmbeddedStore:
     # --- the end ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        if not self._closed:
+            self._end_announcements()
         self._closed = True
         with self._writing:
             self._writer.close()
         with self._reading:
             self._reader.close()
+
+    def _end_announcements(self) -> None:
+        try:
+            for key, version in self._announced.items():
+                self._end(key, version)
+        except StromError as error:
+            LOG.warning("%s: an announcement stays until the next start: %s", self.path, error.message)
 
     def _check_open(self) -> None:
         if self._closed:

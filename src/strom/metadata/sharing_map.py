@@ -43,6 +43,8 @@ class SharingMap(Mapping[K, V], Generic[K, V]):
 
     def changed(self, put: Mapping[K, V], gone: Iterable[K] = ()) -> SharingMap[K, V]:
         """A copy with some entries added or replaced, and others removed; this one is unchanged."""
+        if not self._count:
+            return SharingMap.of(put)
         shards, mask = list(self._shards), len(self._shards) - 1
         own: set[int] = set()
         count = self._count

@@ -3,13 +3,21 @@
 Invariants, for every implementation (``tests/contracts/metadata_contract.py``):
 
     1. A commit happens whole or not at all, and is durable when it returns.
-    2. The store's version grows by one with every commit that has updates, and never goes back.
+    2. The store's version grows with every commit that has updates and every announcement that comes or goes. It never
+       goes back.
     3. An entry's version is the store's version at which it was last put: equal versions, equal values.
     4. A snapshot is consistent: it never shows half of a commit, and never changes afterwards.
     5. A snapshot plus the delta since it equals the snapshot that would be read now.
     6. Following by deltas costs what was changed, not the size of the store.
 
-All calls are synchronous and may come from any thread. A commit waits for the disk, so never call it on an event loop.
+    7. An announcement stands until it is closed, its store is closed, or somebody announces the same key. Where the
+       store can tell, it also ends with the process.
+
+All calls are synchronous and may come from any thread. A commit waits for the disk or for other machines, and so may
+``read`` and ``announce``: never call them on an event loop.
+
+A store on several machines learns of the commits of others a little later (``watch`` reports it). ``read`` shows every
+commit that returned before it was called, and so does ``changes_since`` after a ``Conflict``.
 """
 
 from __future__ import annotations
@@ -17,6 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from strom.metadata.changes import Requirement, Update
@@ -47,6 +56,32 @@ class Delta:
     gone: Sequence[str]
 
 
+class Announcement:
+    """An entry that stands as long as whoever announced it. A context: leaving it ends the announcement."""
+
+    def __init__(self, key: str, *, end: Callable[[], None], stands: Callable[[], bool]) -> None:
+        self.key = key
+        self._end = end
+        self._stands = stands
+
+    @property
+    def stands(self) -> bool:
+        """Whether the entry is there, as far as this process knows."""
+        return self._stands()
+
+    def close(self) -> None:
+        """Take it back. Closing twice is fine, and so is closing after somebody else announced the key."""
+        self._end()
+
+    def __enter__(self) -> Announcement:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 Watcher = Callable[[int], None]
 """Called with the store's new version, on the thread that noticed it. Keep it short, and never commit in it."""
 
@@ -58,16 +93,24 @@ class MetadataStore(Protocol):
         """Every entry whose key starts with ``prefix``."""
 
     def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
-        """Apply all updates if all requirements hold, else raise ``Conflict``. Return the new version."""
+        """Apply all updates if all requirements hold, else raise ``Conflict``. Return the new version.
+
+        ``OutcomeUnknown``: it cannot be known whether they were applied; a store on one machine always knows.
+        """
+
+    def announce(self, key: str, value: bytes) -> Announcement:
+        """Put an entry below ``alive/`` that stands as long as this process, in the place of an earlier one."""
 
     def changed_since(self, version: int) -> bool:
-        """Whether the store is past ``version``, also because of another process. Costs microseconds."""
+        """Whether this object knows of a version after ``version``, also of another process. Costs microseconds."""
 
     def changes_since(self, version: int) -> Delta | None:
         """What changed since a version that was read here; None if that is too long ago: then read again."""
 
     def watch(self, callback: Watcher) -> Callable[[], None]:
-        """Call back whenever this object learns of a new version (own commits, ``changed_since``, ``read``).
+        """Call back whenever this object learns of a new version.
+
+        It does so at its own commits, in ``changed_since`` and ``read``, and when the store hears of other commits.
 
         Return the function that ends the watch.
         """

@@ -87,7 +87,6 @@ class Gauge:
     kind: MetricKind = "gauge"
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._value = 0.0
         self._ask: Callable[[], float | None] | None = None
 
@@ -97,10 +96,6 @@ class Gauge:
 
     def set(self, value: float) -> None:
         self._value = value
-
-    def inc(self, amount: float = 1) -> None:
-        with self._lock:
-            self._value += amount
 
     def follow(self, ask: Callable[[], float | None]) -> None:
         """Compute the value with ``ask`` on demand. None: unknown, so there is no sample."""
@@ -122,14 +117,6 @@ class Histogram:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
-
-    @property
-    def count(self) -> int:
-        return sum(self._counts)
-
-    @property
-    def sum(self) -> float:
-        return self._sum
 
     def observe(self, value: float) -> None:
         """Count one value."""

@@ -1,11 +1,12 @@
 """Every setting of a server, in the order of the reference (docs/settings.md is generated from this).
 
 Names are the peer's where they mean the same. A setting belongs here when people have a reason to change it;
-what nobody would change is a constant beside the code that uses it.
+what nobody would change is a constant beside the code that uses it. ``cluster_settings.py`` has those of a cluster.
 """
 
 from __future__ import annotations
 
+from strom.runtime.cluster_settings import CLUSTER_SETTINGS
 from strom.runtime.setting import Setting, SettingKind
 
 SETTINGS: tuple[Setting, ...] = (
@@ -110,7 +111,7 @@ SETTINGS: tuple[Setting, ...] = (
         "default.replication.factor",
         SettingKind.INT,
         "1",
-        "Default number of replicas of a table.",
+        "Default number of copies of a table's buckets; in a cluster 3, unless it is set.",
         "Tables",
         minimum=1,
     ),
@@ -490,4 +491,5 @@ SETTINGS: tuple[Setting, ...] = (
         "Limits",
         minimum=1,
     ),
+    *CLUSTER_SETTINGS,
 )

@@ -4,7 +4,8 @@ The contract (``tests/contracts/network_contract.py``) runs on TCP and on the ne
 
     bytes arrive in order, each once, until the connection is lost
     a transport applies back pressure: it asks its protocol to pause writing, and waits while reading is paused
-    ``connect`` raises Disconnected when nobody answers; ``listen`` on a taken port raises PortInUse
+    ``connect`` raises Disconnected when nobody answers, with the fact ``refused`` if the machine does but nobody
+    listens there; ``listen`` on a taken port raises PortInUse
 
 Small messages leave at once (TCP_NODELAY, which asyncio and uvloop set on every TCP connection).
 Closing a listener leaves its connections open: they belong to their protocols.
@@ -78,7 +79,10 @@ class TcpNetwork:
             return await loop.create_connection(factory, host, port)
         except OSError as error:
             raise Disconnected(
-                f"cannot connect to {host}:{port}: {_reason(error)}", host=host, port=port
+                f"cannot connect to {host}:{port}: {_reason(error)}",
+                host=host,
+                port=port,
+                refused=_is_refusal(error),
             ) from error
 
 
@@ -157,6 +161,14 @@ def _cannot_listen(host: str, port: int, error: OSError) -> PortInUse | InvalidS
     if error.errno == errno.EADDRINUSE:
         return PortInUse(f"another program listens on {where}; choose another port", host=host, port=port)
     return InvalidSetting(f"cannot listen on {where}: {_reason(error)}", host=host, port=port)
+
+
+def _is_refusal(error: OSError) -> bool:
+    """Whether the machine answers and nobody listens there; of a name with several addresses, at none of them."""
+    if error.errno is not None:
+        return error.errno == errno.ECONNREFUSED
+    problems = str(error).split(", [Errno")
+    return all(f"{errno.ECONNREFUSED}]" in one for one in problems)
 
 
 def _reason(error: OSError) -> str:

@@ -120,6 +120,13 @@ def read(path: str) -> bytes:
         return file.read()
 
 
+def move(source: str, target: str) -> None:
+    """Move a file or folder into another folder of the same file system, durably."""
+    os.rename(source, target)
+    for folder in {os.path.dirname(source), os.path.dirname(target)}:
+        sync_folder(folder)
+
+
 def sync_folder(path: str) -> None:
     """Make what was created and renamed in a folder survive power loss."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

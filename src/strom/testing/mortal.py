@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from strom.metadata.changes import Requirement, Update
 from strom.metadata.memory import MemoryStore
-from strom.metadata.store import Delta, Snapshot, Watcher
+from strom.metadata.store import Announcement, Delta, Snapshot, Watcher
 from strom.runtime.files import Bytes
 from strom.runtime.random import Randomness
 from strom.runtime.tasks import InlineOffload
@@ -392,8 +392,9 @@ class MortalStore:
 
     def __init__(self, life: Life, store: MemoryStore) -> None:
         self._life = life
-        self._store = store
+        self._store = store.another()
         self._watches: list[Callable[[], None]] = []
+        life.on_death.append(self._store.close)
 
     def read(self, prefix: str = "") -> Snapshot:
         self._life.check()
@@ -404,6 +405,10 @@ class MortalStore:
         version = self._store.commit(requirements, updates)
         self._life.change()  # dead before anybody heard that it was done
         return version
+
+    def announce(self, key: str, value: bytes) -> Announcement:
+        self._life.change()
+        return self._store.announce(key, value)
 
     def changed_since(self, version: int) -> bool:
         self._life.check()
@@ -421,3 +426,4 @@ class MortalStore:
     def close(self) -> None:
         for forget in self._watches:
             forget()
+        self._store.close()

@@ -102,7 +102,9 @@ class MemoryNetwork:
             await self._next_heal()
         listening = None if host in self._refusing else self._find(host, port)
         if listening is None:
-            raise Disconnected(f"cannot connect to {host}:{port}: Connection refused", host=host, port=port)
+            raise Disconnected(
+                f"cannot connect to {host}:{port}: Connection refused", host=host, port=port, refused=True
+            )
         return self._join(listening, source, (host, port), factory)
 
     def _join(

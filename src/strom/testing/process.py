@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -30,72 +30,75 @@ class ServerFailed(RuntimeError):
     """The server did not start, or ended on its own."""
 
 
-class ServerProcess:
-    """One server, through starts and stops on the same folder."""
+class ForegroundProcess:
+    """A program that says when it is ready, through starts and stops on the same folder."""
 
-    def __init__(
-        self, folder: Path | str, tablets: int = 1, settings: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, folder: Path | str, settings: Mapping[str, object] | None = None) -> None:
         self.folder = Path(folder)
-        self.tablets = tablets
         self.settings = dict(settings or {})
         self.started_in_s = 0.0
         """How long the last start took, from the command to being ready."""
         self._ready: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._began = 0.0
 
     # --- life ------------------------------------------------------------------------------------------
 
-    def start(self) -> ServerProcess:
+    def start(self) -> Self:
         """Start and wait until it is ready; raises ServerFailed with its output otherwise."""
+        self.begin()
+        return self.wait_ready()
+
+    def begin(self) -> None:
+        """Start it, without waiting."""
         assert self._process is None
         if self._scratch is None:
             self._scratch = tempfile.TemporaryDirectory(prefix="strom-server-")
-        ready_path = Path(self._scratch.name) / "ready.json"
-        ready_path.unlink(missing_ok=True)
-        began = time.monotonic()
+        self._ready_path.unlink(missing_ok=True)
+        self._began = time.monotonic()
         with self._output_path.open("ab") as output:
             self._process = subprocess.Popen(
-                self.command(ready_path),
+                self.command(self._ready_path),
                 stdin=subprocess.PIPE,  # the server stops when this pipe closes
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
-        while not ready_path.exists():
+
+    def wait_ready(self) -> Self:
+        """Wait until it is ready."""
+        assert self._process is not None
+        while not self._ready_path.exists():
             code = self._process.poll()
             if code is not None:
                 self._ended()
                 raise ServerFailed(f"the server ended with code {code}:\n{self.output()}")
-            if time.monotonic() - began > START_TIMEOUT_S:
+            if time.monotonic() - self._began > START_TIMEOUT_S:
                 self.kill()
                 raise ServerFailed(f"the server was not ready in {START_TIMEOUT_S} s:\n{self.output()}")
             time.sleep(POLL_S)
-        self.started_in_s = time.monotonic() - began
-        self._ready = json.loads(ready_path.read_text())
+        self.started_in_s = time.monotonic() - self._began
+        self._ready = json.loads(self._ready_path.read_text())
         return self
 
     def command(self, ready_path: Path) -> list[str]:
-        """The command that starts the server."""
-        settings = {"http.port": 0, "bind.listeners": "CLIENT://127.0.0.1:0", **self.settings}
+        """The command that starts it."""
+        raise NotImplementedError
+
+    def _pairs(self, settings: Mapping[str, object]) -> list[str]:
+        """Settings as arguments; once it was ready, with the ports that it has."""
+        found = {"bind.listeners": "CLIENT://127.0.0.1:0", **settings}
         if self._ready:
-            settings["bind.listeners"] = ",".join(
-                f"{name}://{where}" for name, where in self.addresses.items()
-            )
-        pairs = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-        return [
-            *(sys.executable, "-X", "faulthandler", "-m", "strom.server.process.up"),
-            *("--data", str(self.folder), "--tablets", str(self.tablets), "--ready-file", str(ready_path)),
-            "--leash",
-            *pairs,
-        ]
+            found["bind.listeners"] = ",".join(f"{name}://{at}" for name, at in self.addresses.items())
+        return [part for name, value in found.items() for part in ("--set", f"{name}={value}")]
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Stop it cleanly; returns the exit code."""
         process = self._process
         if process is None:
             return 0
+        self.resume()
         process.send_signal(number)
         try:
             code = process.wait(STOP_TIMEOUT_S)
@@ -112,12 +115,22 @@ class ServerProcess:
             self._process.wait()
             self._ended()
 
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP)."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on; fine when it is not frozen."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     def _ended(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         self._process = None
 
-    def restart(self) -> ServerProcess:
+    def restart(self) -> Self:
         """Stop if it runs, and start again on the same folder and ports."""
         self.stop()
         return self.start()
@@ -129,7 +142,7 @@ class ServerProcess:
             self._scratch.cleanup()
             self._scratch = None
 
-    def __enter__(self) -> ServerProcess:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -141,7 +154,7 @@ class ServerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the coordinator's process lives."""
+        """Whether its process lives."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -161,7 +174,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The coordinator's process."""
+        """Its process."""
         return int(self._ready["pid"])
 
     @property
@@ -170,13 +183,37 @@ class ServerProcess:
         return list(self._ready["pids"])
 
     def output(self) -> str:
-        """What the server printed and logged so far."""
+        """What it printed and logged so far."""
         return self._output_path.read_text(errors="replace") if self._output_path.exists() else ""
 
     @property
     def _output_path(self) -> Path:
         assert self._scratch is not None
         return Path(self._scratch.name) / "output.txt"
+
+    @property
+    def _ready_path(self) -> Path:
+        assert self._scratch is not None
+        return Path(self._scratch.name) / "ready.json"
+
+
+class ServerProcess(ForegroundProcess):
+    """``strom up``: one machine."""
+
+    def __init__(
+        self, folder: Path | str, tablets: int = 1, settings: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(folder, settings)
+        self.tablets = tablets
+
+    def command(self, ready_path: Path) -> list[str]:
+        """The command that starts the server."""
+        return [
+            *(sys.executable, "-X", "faulthandler", "-m", "strom.server.process.up"),
+            *("--data", str(self.folder), "--tablets", str(self.tablets), "--ready-file", str(ready_path)),
+            "--leash",
+            *self._pairs({"http.port": 0, **self.settings}),
+        ]
 
 
 def alive(pid: int) -> bool:

@@ -70,42 +70,28 @@ class S3Objects:
         self._prefix = f"{prefix}/" if prefix else ""
 
     def put(self, key: str, content: Bytes) -> None:
-        path, store = self._path(key), self._bucket.store
-        import obstore
-
-        with _translated():
+        with self._object(key) as (obstore, store, path):
             obstore.put(store, path, bytes(content))
 
     def put_if_absent(self, key: str, content: Bytes) -> bool:
-        path, store = self._path(key), self._bucket.store
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-
-        with _translated():
+        with self._object(key) as (obstore, store, path):
             try:
                 obstore.put(store, path, bytes(content), mode="create")
-            except AlreadyExistsError:
+            except obstore.exceptions.AlreadyExistsError:
                 return False
         return True
 
     def get(self, key: str) -> bytes:
-        path, store = self._path(key), self._bucket.store
-        import obstore
-
-        with _translated():
+        with self._object(key) as (obstore, store, path):
             return bytes(obstore.get(store, path).bytes())
 
     def get_range(self, key: str, position: int, length: int) -> bytes:
-        path, store = self._path(key), self._bucket.store
-        import obstore
-        from obstore.exceptions import BaseError, NotFoundError
-
-        with _translated():
+        with self._object(key) as (obstore, store, path):
             try:
                 return bytes(obstore.get_range(store, path, start=position, length=length))
-            except NotFoundError:
+            except obstore.exceptions.NotFoundError:
                 raise
-            except BaseError:
+            except obstore.exceptions.BaseError:
                 if length and position < obstore.head(store, path)["size"]:
                     raise
                 return b""  # S3 refuses a range that begins behind the end, or is empty
@@ -124,18 +110,21 @@ class S3Objects:
         return sorted(key for key in keys if key.startswith(prefix))
 
     def delete(self, key: str) -> None:
-        path, store = self._path(key), self._bucket.store
-        import obstore
-
-        with _translated():
+        with self._object(key) as (obstore, store, path):
             try:
                 obstore.delete(store, path)
             except FileNotFoundError:
                 return
 
-    def _path(self, key: str) -> str:
+    @contextmanager
+    def _object(self, key: str) -> Iterator[tuple[Any, Any, str]]:
+        """The library, the store and the place in it of one object."""
         check_key(key)
-        return f"{self._prefix}{key}"
+        store = self._bucket.store
+        import obstore
+
+        with _translated():
+            yield obstore, store, f"{self._prefix}{key}"
 
 
 @contextmanager

