@@ -19,10 +19,12 @@ from strom.log.reading import alike_run
 from strom.log.reading.run_pace import RunPace
 from strom.log.sidecar import decode_entry
 from strom.record.batch import DEFAULT_LIMITS, check, check_and_sum, read_header, split, write_crc
+from strom.record.checksum import crc32c
 from strom.record.columns import ColumnLayout
 from strom.record.decode import decode
 from strom.record.encode import encode
 from strom.record.project import Projection, project_batch
+from strom.record.struct_fields import positions
 from strom.testing.disk import ForgettingDisk
 
 ROWS = 2000
@@ -247,6 +249,25 @@ def test_a_sound_entry_in_the_wrong_place_ends_a_run() -> None:
     parts = [content[n * size : (n + 1) * size] for n in range(5)]
     for order in ([0, 2, 1, 3, 4], [0, 0, 1, 2, 3], [0, 2, 3, 4, 1]):
         assert entries_like(first, b"".join(parts[n] for n in order), 0, 5).batches == 1
+
+
+@pytest.mark.parametrize(
+    "field", ["base_offset", "position", "last_offset_delta", "batch_size", "head_size", "schema_id", "flags"]
+)
+def test_a_sound_entry_that_does_not_continue_the_one_before_ends_a_run(field: str) -> None:
+    """Each of these alone: an entry somewhere else in the log, or one of another batch, is not read with the others."""
+    bench = bench_of(*[ROWS] * 5)
+    content = bytearray(
+        bench.disk.read_whole(bench.path(bench.names(at.SIDECAR_SUFFIX)[0]))[at.SIDECAR_HEADER_SIZE :]
+    )
+    first = decode_entry(bytes(content))
+    assert first is not None
+    start = 3 * first.entry_size
+    content[start + positions(at.ENTRY_FIELDS)[field]] ^= 1
+    checked = bytes(content[start + at.CHECKSUM_LENGTH : start + first.entry_size])
+    content[start : start + at.CHECKSUM_LENGTH] = crc32c(checked).to_bytes(at.CHECKSUM_LENGTH, "little")
+    assert decode_entry(bytes(content), start) is not None, "it is sound by itself"
+    assert entries_like(first, bytes(content), 0, 9).batches == 3
 
 
 # --- batches that only seem alike ------------------------------------------------------------------------------------

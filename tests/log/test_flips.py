@@ -227,6 +227,22 @@ def test_a_sealed_segment_is_never_cut_even_if_nobody_knows_that_it_is_durable()
     assert len(rows) == 15
 
 
+@pytest.mark.parametrize("position", range(at.SIDECAR_HEADER_SIZE))
+def test_a_sidecar_of_another_segment_or_format_is_made_again(position: int) -> None:
+    bench = Workbench()
+    bench.append_many(4)
+    assert isinstance(bench.disk, ForgettingDisk)
+    name = bench.path(bench.names(at.SIDECAR_SUFFIX)[-1])
+    content = bench.disk.read_whole(name)
+    bench.disk.flip(name, position)
+    bench.crash(True)
+    assert bench.disk.read_whole(name)[: at.SIDECAR_HEADER_SIZE] == content[: at.SIDECAR_HEADER_SIZE]
+    bench.check()
+    bench.append_many(2)
+    bench.reopen()
+    bench.check()
+
+
 @pytest.mark.parametrize("sidecar", [True, False])
 def test_a_batch_whose_stamp_was_torn_off_is_cut_and_its_writer_may_send_it_again(sidecar: bool) -> None:
     """Keeping it would acknowledge rows that nobody can read."""

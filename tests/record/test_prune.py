@@ -15,7 +15,7 @@ from strom.errors import StromError
 from strom.model.filters.predicate import Predicate, col
 from strom.model.schema import Schema
 from strom.record.batch import read_header
-from strom.record.prune import Pruner, may_match
+from strom.record.prune import Pruner
 from strom.record.statistics import ColumnStatistics, read
 
 
@@ -27,7 +27,7 @@ def judged(predicate: Predicate, batch: pa.RecordBatch) -> bool:
     header = read_header(view)
     by_head = not pruner.skips(header, view[: header.records_position])
     found = read(view, batch.schema, range(batch.num_columns))
-    assert not found or by_head == may_match(checked, found, batch.num_rows, batch.schema)
+    assert not found or by_head == Pruner(checked, batch.schema).may_match(found, batch.num_rows)
     return by_head
 
 
@@ -137,7 +137,7 @@ def test_without_statistics_everything_is_kept() -> None:
     checked = (N == 1).check(Schema.from_arrow(NUMBERS.schema))
     view = encoded(NUMBERS)
     assert not Pruner(checked, NUMBERS.schema).skips(read_header(view), view)
-    assert may_match(checked, {}, 3, NUMBERS.schema)
+    assert Pruner(checked, NUMBERS.schema).may_match({}, 3)
 
 
 def test_a_column_that_the_batch_does_not_have_keeps_it() -> None:
@@ -151,5 +151,5 @@ def test_a_column_that_the_batch_does_not_have_keeps_it() -> None:
 
 def test_bounds_that_are_not_known_keep_the_batch() -> None:
     checked = (N == 1).check(Schema.from_arrow(NUMBERS.schema))
-    assert may_match(checked, {0: ColumnStatistics(None, None, 1)}, 3, NUMBERS.schema)
-    assert not may_match(checked, {0: ColumnStatistics(None, None, 3)}, 3, NUMBERS.schema)
+    assert Pruner(checked, NUMBERS.schema).may_match({0: ColumnStatistics(None, None, 1)}, 3)
+    assert not Pruner(checked, NUMBERS.schema).may_match({0: ColumnStatistics(None, None, 3)}, 3)

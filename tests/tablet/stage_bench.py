@@ -29,8 +29,8 @@ from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import KeyTablet
 from strom.tablet.log_tablet import LogTablet
 from strom.tablet.publishing import Applied, Commit, KeyChanges, PieceForm
-from strom.tablet.stage_room import StageRoom
 from strom.tablet.stages import StageLimits, StagePiece, StageState, StageStore
+from strom.tablet.staging.stage_room import StageRoom
 from strom.tablet.tablet import Durability
 from strom.testing.disk import ForgettingDisk, Survival
 
@@ -51,11 +51,17 @@ LEASE_MS = 60_000
 START_MS = 1_000_000
 
 
-def batch_of(rows: Sequence[Row], *, keys: bool) -> bytearray:
+def batch_of(rows: Sequence[Row], *, keys: bool, writer_id: int = -1, sequence: int = -1) -> bytearray:
     """Rows as a client sends them."""
     batch = pa.record_batch([[key for _, key in rows], [uid for uid, _ in rows]], schema=ARROW)
     kinds = bytes(CHANGE_DELETE if uid is None else CHANGE_UPDATE_AFTER for uid, _ in rows)
-    return encode(batch, schema_id=1, changes=kinds if keys else None)
+    return encode(
+        batch,
+        schema_id=1,
+        changes=kinds if keys else None,
+        writer_id=writer_id,
+        batch_sequence=sequence,
+    )
 
 
 def read_changes(records: Any, columns: Sequence[int], *, checked: bool = False) -> KeyChanges:

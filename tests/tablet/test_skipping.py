@@ -86,6 +86,30 @@ def test_a_damaged_stage_is_skipped_whole_and_kept_aside(kind: str) -> None:
 
 
 @KINDS
+def test_a_stage_that_an_opening_found_damaged_is_skipped_and_kept_aside(kind: str) -> None:
+    bench = Bench(kind)
+    bench.stage(A, [1], [2])
+    bench.stage(B, [3])
+    bench.sync_seals()
+    bench.disk.flip(f"{FOLDER}/stages/{A.hex()}", 20, 3)
+    bench.reopen()
+    assert bench.tablet.stages.damaged == 1
+    commit = bench.commit(A, B)
+    with pytest.raises(StageNotFound, match="cannot read"):
+        bench.apply(commit)
+    lose(bench, A)
+    done = bench.apply(commit._replace(skip_lost=True))
+    assert [(one.stage_id, one.reason) for one in done.skipped] == [(A, "it cannot be read")]
+    bench.sync()
+    bench.release(commit)
+    bench.check()
+    assert bench.tablet.stages.damaged == 0
+    assert bench.disk.list(f"{FOLDER}/stages") == [f"{A.hex()}.skipped"]
+    bench.reopen()
+    bench.check()
+
+
+@KINDS
 def test_skipping_what_is_well_skips_nothing(kind: str) -> None:
     bench = Bench(kind)
     bench.stage(A, [1])

@@ -9,8 +9,8 @@ import pytest
 
 from strom.errors import Busy
 from strom.runtime.files import LocalFiles
-from strom.tablet.stage_room import StageRoom
 from strom.tablet.stages import StageLimits, StagePiece, StageStore
+from strom.tablet.staging.stage_room import StageRoom
 from tablet.stage_bench import LEASE_MS, START_MS, batch_of, stage_id
 
 ROWS = memoryview(batch_of([(1, 1)], keys=False))
@@ -35,11 +35,11 @@ def _make_durable(store: StageStore) -> None:
     store.synced(point)
 
 
-def _open_stage_files() -> int:
+def _open_stage_files(folder: Path) -> int:
     found = 0
     for one in os.listdir("/proc/self/fd"):
         try:
-            found += "/stages/" in os.readlink(f"/proc/self/fd/{one}")
+            found += os.readlink(f"/proc/self/fd/{one}").startswith(f"{folder}/")
         except OSError:
             continue
     return found
@@ -53,14 +53,14 @@ def test_hundreds_of_stages_that_are_not_sealed_hold_a_few_files_open(tmp_path: 
     for number in range(100):
         for store in stores:
             store.add(_piece(number), 1, START_MS)
-    assert _open_stage_files() <= 5
+    assert _open_stage_files(tmp_path) <= 5
     for number in range(100):
         for store in stores:
             store.add(_piece(number, 1, seal=True), 1, START_MS)
     if durable:
         for store in stores:
             _make_durable(store)
-    assert _open_stage_files() == room.handles.open == 0
+    assert _open_stage_files(tmp_path) == room.handles.open == 0
     for store in stores:
         assert all(
             [piece.rows for piece in store.pieces(stage_id(number))] == [1, 1] for number in (0, 50, 99)
@@ -149,7 +149,7 @@ def test_a_stage_for_which_there_is_no_room_counts_for_nothing(tmp_path: Path) -
         with pytest.raises(Busy, match="bytes"):
             store.add(_piece(number, sink="s" * 90), 1, START_MS)
         assert (room.number, room.bytes, store.bytes) == (0, 0, 0)
-    assert _open_stage_files() == 0
+    assert _open_stage_files(tmp_path) == 0
 
 
 def test_a_bucket_that_cannot_be_opened_counts_nothing(

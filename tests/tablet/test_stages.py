@@ -6,7 +6,8 @@ import pytest
 
 from strom.errors import Busy, InvalidRequest, StageNotFound, StorageFull, StorageOffline, StromError
 from strom.tablet import stages
-from strom.tablet.stage_file import (
+from strom.tablet.stages import StagePiece, StageStore
+from strom.tablet.staging.stage_file import (
     StagedBatches,
     StageHead,
     StageSeal,
@@ -14,8 +15,7 @@ from strom.tablet.stage_file import (
     encode_piece,
     encode_seal,
 )
-from strom.tablet.stage_room import StageRoom
-from strom.tablet.stages import StagePiece, StageStore
+from strom.tablet.staging.stage_room import StageRoom
 from strom.testing.disk import Drawn, FirstBytes, ForgettingDisk, Survival
 from tablet.stage_bench import FOLDER, LEASE_MS, START_MS, Bench, batch_of, stage_id
 

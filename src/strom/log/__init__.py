@@ -10,6 +10,6 @@ Promises
 Does not do: threads, networks, high watermarks, what is inside a batch's columns. One thread at a time appends; readers
 may be in other threads and see what is below the offset they were given.
 
-Read first: docs/formats/segment.md, then log.py, segment.py, sidecar.py, chain.py, chain_writer.py,
-log_reader.py, reading/slices.py, opening/recovery.py.
+Read first: docs/formats/segment.md, then log.py, segment.py, sidecar.py, chain.py, chain_writer.py, log_end.py,
+log_reader.py, reading/slices.py, opening/recovery.py. One copy of several: copies/.
 """

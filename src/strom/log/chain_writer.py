@@ -32,13 +32,20 @@ class ChainWriter:
         chain: Chain,
         sync: SyncState,
         health: Health,
+        *,
+        lasting_cuts: bool = False,
     ) -> None:
+        """``lasting_cuts``: what a failed write left is gone for good before another takes its place.
+
+        In a replicated log the other may be in the same epoch, and power loss must not bring back the first one.
+        """
         self._files = files
         self._folder = folder
         self._settings = settings
         self._chain = chain
         self._sync = sync
         self._health = health
+        self._lasting_cuts = lasting_cuts
 
     # --- the active segment ------------------------------------------------------------------------------------------
 
@@ -47,14 +54,21 @@ class ChainWriter:
 
         Rolls first when a segment is due.
         """
+        timestamp_ms = max(now_ms, self._chain.newest_timestamp_ms)
+        stamp(view, base_offset=base_offset, timestamp_ms=timestamp_ms)
+        self.write_stamped(view, checked, base_offset=base_offset, timestamp_ms=timestamp_ms, now_ms=now_ms)
+        return timestamp_ms
+
+    def write_stamped(
+        self, view: memoryview, checked: Checked, *, base_offset: int, timestamp_ms: int, now_ms: int
+    ) -> None:
+        """As ``write``, for a batch that has its offset and timestamp already."""
         header, columns, buffer_crcs, _ = checked
         chain = self._chain
         segment = chain.active
         if not segment.empty and self.is_due(header.size, now_ms):
             self.roll(base_offset)
             segment = chain.active
-        timestamp_ms = max(now_ms, chain.newest_timestamp_ms)
-        stamp(view, base_offset=base_offset, timestamp_ms=timestamp_ms)
         entry = encode_entry(
             view,
             header,
@@ -68,13 +82,12 @@ class ChainWriter:
             buffer_crcs=buffer_crcs,
         )
         try:
-            _write_both(segment, chain.files_of(segment), view, entry)
+            _write_both(segment, chain.files_of(segment), view, entry, lasting_cuts=self._lasting_cuts)
         except OSError as error:
             raise self._health.failed("write", error) from error
         _publish(segment, base_offset, timestamp_ms, batch_size=header.size, entry_size=len(entry))
         chain.newest_timestamp_ms = timestamp_ms
         self._sync.bytes_since_checkpoint += header.size
-        return timestamp_ms
 
     def is_due(self, size: int, now_ms: int) -> bool:
         """Whether the active segment, which is not empty, is too old, or too full for another ``size`` bytes."""
@@ -155,7 +168,9 @@ class ChainWriter:
         return True
 
 
-def _write_both(segment: Segment, opened: SegmentFiles, view: Bytes, entry: Bytes) -> None:
+def _write_both(
+    segment: Segment, opened: SegmentFiles, view: Bytes, entry: Bytes, *, lasting_cuts: bool
+) -> None:
     """Append a batch and its entry. On any failure, an interrupt included, both files are cut back."""
     if opened.sidecar is None:
         raise FileNotFoundError(segment.sidecar_path)
@@ -167,6 +182,9 @@ def _write_both(segment: Segment, opened: SegmentFiles, view: Bytes, entry: Byte
     except BaseException:
         opened.log.truncate(segment.log_size)
         opened.sidecar.truncate(segment.sidecar_size)
+        if lasting_cuts:
+            opened.log.sync()
+            opened.sidecar.sync()
         raise
 
 

@@ -1,8 +1,9 @@
 """The epochs of a log: which one gave an offset its record.
 
-Every opening of a log for writing begins an epoch, and so does every truncation, so that an offset that is assigned
-again (because its first record was lost or cut) differs by its epoch. The history is durable before the first record of
-an epoch is written.
+A log that is alone gives itself its epochs: every opening for writing begins one, and so does every truncation, so
+that an offset that is assigned again (because its first record was lost or cut) differs by its epoch. A copy of a
+replicated log is given them: a leader by the metadata, a follower with the records that it pulls. The history is
+durable before the first record of an epoch is written.
 
 A history is a value: it never changes, so readers need no lock. Format: docs/formats/epochs.md. A damaged entry is left
 out and noted (``damaged``); recovery then fills the history from the sidecars, which carry the epoch of every batch,
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from strom.errors import StaleEpoch
 from strom.log import layout as at
 from strom.record.checksum import crc32c
 
@@ -51,6 +53,32 @@ class Epochs:
         while len(kept) > 1 and kept[1].start_offset <= log_start:
             del kept[0]
         return Epochs((*kept, EpochStart(epoch, start_offset)), epoch)
+
+    def given(self, epoch: int, start_offset: int, *, log_start: int = 0) -> Epochs:
+        """The history in which the records from ``start_offset`` on, the end of the log, are of a given epoch.
+
+        StaleEpoch when the record before them is of a later one.
+        """
+        kept = [start for start in self.starts if start.start_offset < start_offset]
+        newest = kept[-1].epoch if kept else at.NO_EPOCH
+        if epoch < newest:
+            raise StaleEpoch(
+                f"records of epoch {epoch} cannot follow one of epoch {newest} at offset {start_offset}",
+                epoch=epoch,
+                newest=newest,
+                offset=start_offset,
+            )
+        # Unlike in ``begin``, the epoch of the record before the log's start stays known: followers ask for it.
+        while len(kept) > 1 and kept[1].start_offset < log_start:
+            del kept[0]
+        if epoch > newest:
+            kept.append(EpochStart(epoch, start_offset))
+        return Epochs(tuple(kept), epoch)
+
+    def until(self, end_offset: int) -> Epochs:
+        """The history of a log that ends at ``end_offset``: of epochs that have a record there."""
+        kept = tuple(start for start in self.starts if start.start_offset < end_offset)
+        return Epochs(kept, kept[-1].epoch if kept else at.NO_EPOCH, self.damaged)
 
     def merged(self, seen: Iterable[EpochStart]) -> Epochs:
         """The history completed by epochs seen elsewhere; still ``damaged``, so the next epoch leaps."""

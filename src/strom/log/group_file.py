@@ -36,6 +36,8 @@ class OpenGroup:
     """Of the batch before the group."""
     end_offset: int
     rows: int = 0
+    closes_at: int = -1
+    """Where it will end, if it is pulled from a leader."""
 
 
 class GroupFile:
@@ -50,6 +52,8 @@ class GroupFile:
         self.groups = Groups()
         self.sound = True
         """Whether the file records exactly ``groups``; if not, ``repair`` rewrites it before the next batch."""
+        self.needed_from: int | None = None
+        """Groups that end above this offset are not forgotten: a follower may still ask for them."""
 
     def load(self, *, end_offset: int, durable_end: int) -> int | None:
         """Read the file of a log that ends at ``end_offset``; where the log must be cut, None when nowhere.
@@ -116,6 +120,14 @@ class GroupFile:
             except OSError as error:
                 raise self._health.failed("write the groups", error) from error
 
+    def forget(self, number: int) -> None:
+        """Know no group up to ``number``, which is above all that are known; durable on return."""
+        self.groups = Groups((), number)
+        try:
+            self._rewrite()
+        except OSError as error:
+            raise self._health.failed("write the groups", error) from error
+
     def truncated(self, end_offset: int) -> None:
         """The log was cut at ``end_offset``, between two groups."""
         closed = self.groups.closed
@@ -125,7 +137,7 @@ class GroupFile:
 
     def _rewrite(self, record: bytes = b"") -> None:
         """Replace the file by one with the groups that are kept, and ``record``."""
-        groups = self.groups.trimmed()
+        groups = self.groups.trimmed(self.needed_from)
         self._files.write_whole(self._path, groups.encode() + record)
         self.groups = groups
         self._file = self._files.open(self._path)

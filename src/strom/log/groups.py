@@ -113,6 +113,16 @@ class Groups:
                 return group.start_offset
         return offset
 
+    def touching(self, start: int, end: int) -> list[Group]:
+        """The groups that have offsets of [start, end), in order."""
+        found = []
+        for group in reversed(self.closed):
+            if group.end_offset <= start:
+                break
+            if group.start_offset < end:
+                found.append(group)
+        return found[::-1]
+
     def with_group(self, group: Group) -> Groups:
         """The history with one more group."""
         return Groups((*self.closed, group), self.forgotten)
@@ -121,11 +131,12 @@ class Groups:
         """The history of a log that was cut at ``end``, between two groups."""
         return Groups(tuple(group for group in self.closed if group.end_offset <= end), self.forgotten)
 
-    def trimmed(self) -> Groups:
-        """The newest ones."""
-        if len(self.closed) <= KEPT:
-            return self
-        return Groups(self.closed[-KEPT:], self.closed[-KEPT - 1].number)
+    def trimmed(self, needed_from: int | None = None) -> Groups:
+        """The newest ones, and all that end above ``needed_from``."""
+        surplus = len(self.closed) - KEPT
+        if needed_from is not None:
+            surplus = min(surplus, sum(group.end_offset <= needed_from for group in self.closed))
+        return self if surplus <= 0 else Groups(self.closed[surplus:], self.closed[surplus - 1].number)
 
     def encode(self) -> bytes:
         """The bytes of the file."""

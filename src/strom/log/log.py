@@ -12,10 +12,10 @@ Invariants
 Threads. ``pending_sync`` and ``synced`` belong to one thread at a time; everything else that changes the log belongs to
 one thread at a time too, maybe another. ``read``, ``tail_rows``, ``offset_at`` and the facts are for any thread, at any
 time; reads see whole batches below the end they were given. While a group is open, only ``append``, ``close_group`` and
-``abort_group`` change the log.
+``abort_group`` change the log; what would seal, cut or remove segments or write a checkpoint waits.
 
-Parts: chain.py (segments, for readers), chain_writer.py, log_reader.py, group_file.py, damage.py, sync.py, writers.py,
-reading/, opening/. Format: docs/formats/segment.md.
+Parts: chain.py (segments, for readers), chain_writer.py, log_end.py, log_reader.py, group_file.py,
+damage.py, sync.py, writers.py, reading/, opening/, copies/. Format: docs/formats/segment.md.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from strom.errors import ChecksumMismatch, Retry, StorageFull, StorageOffline
-from strom.log import layout as at
-from strom.log.chain import Chain, out_of_range
+from strom.errors import StorageFull, StorageOffline
+from strom.log.chain import Chain
 from strom.log.chain_writer import ChainWriter
+from strom.log.copies.base_files import PinnedFile, base_files
+from strom.log.copies.following import LogFollowing
 from strom.log.damage import Damage, DamageFile, Mark
 from strom.log.epochs import Epochs
-from strom.log.group_file import GroupFile, OpenGroup
+from strom.log.group_file import GroupFile
 from strom.log.groups import Group, Groups, Origin
 from strom.log.health import Health
 from strom.log.index import Anchor
+from strom.log.log_end import LogEnd
 from strom.log.log_reader import LogReader
-from strom.log.opening.mend import cut_behind, write_index
+from strom.log.opening.mend import write_index
 from strom.log.opening.recovery import Recovered, Recovery
-from strom.log.reading.seek import batch_around, entries_between
+from strom.log.reading.seek import batch_around
 from strom.log.reading.slices import LogSlice
 from strom.log.retention import ExpiredSegments, expired_segments
 from strom.log.segment import Segment
@@ -60,44 +62,70 @@ class Appended(NamedTuple):
 class Log:
     """One bucket's log on a disk."""
 
-    def __init__(self, files: Files, folder: str, settings: LogSettings, found: Recovered) -> None:
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        settings: LogSettings,
+        found: Recovered,
+        *,
+        own_epochs: bool = True,
+    ) -> None:
         """Use ``Log.open``."""
         self.report = found.report
-        self._files = files
-        self._folder = folder
         self._settings = settings
+        self._files = files
         self._writers = found.writers
         self._health = Health(folder)
-        epochs = found.epochs.begin(found.end_offset, log_start=found.segments[0].base_offset)
-        self._epoch_durable = False
+        start_offset, epochs = found.segments[0].base_offset, found.epochs
         self._chain = Chain(
             files,
             found.segments,
-            epochs,
+            epochs.begin(found.end_offset, log_start=start_offset)
+            if own_epochs
+            else epochs.until(found.end_offset),
             end_offset=found.end_offset,
             newest_timestamp_ms=found.last_timestamp_ms,
             interval_bytes=settings.index_interval_bytes,
         )
         self._sync = SyncState(files, folder, self._chain, checkpointed=found.report.clean)
-        self._chain_writer = ChainWriter(files, folder, settings, self._chain, self._sync, self._health)
+        self._chain_writer = ChainWriter(
+            files, folder, settings, self._chain, self._sync, self._health, lasting_cuts=not own_epochs
+        )
         self._group_file = GroupFile(files, folder, self._health)
-        self._open_group: OpenGroup | None = None
         self._damage_file = DamageFile(files, folder, self._health)
+        self._end = LogEnd(
+            files,
+            folder,
+            self._chain,
+            self._sync,
+            self._writers,
+            self._health,
+            chain_writer=self._chain_writer,
+            group_file=self._group_file,
+            damage_file=self._damage_file,
+            own_epochs=own_epochs,
+        )
+        self.following = LogFollowing(self._end, self._chain, self._group_file, self._health)
+        """How a copy of a replicated log takes in what it pulls."""
         reader = LogReader(self._chain, self._damage_file, self._health)
         self.read, self.tail_rows, self.offset_at = reader.read, reader.tail_rows, reader.offset_at
         self.bytes_from = self._chain.bytes_from
         self._closed = False
 
     @staticmethod
-    def open(files: Files, folder: str, settings: LogSettings, now_ms: int) -> Log:
+    def open(
+        files: Files, folder: str, settings: LogSettings, now_ms: int, *, own_epochs: bool = True
+    ) -> Log:
         """Open a log, or begin one; a group that was not closed is cut off.
 
-        After an unclean stop this reads what came after the last checkpoint.
+        After an unclean stop this reads what came after the last checkpoint. ``own_epochs`` False: a copy of a
+        replicated log (log_end.py).
         """
         try:
             found = Recovery(files, folder, settings).run(now_ms=now_ms)
-            log = Log(files, folder, settings, found)
-            log._load_groups(log.end_offset if found.report.clean else found.durable_end)
+            log = Log(files, folder, settings, found, own_epochs=own_epochs)
+            log._end.load_groups(log.end_offset if found.report.clean else found.durable_end)
         except OSError as error:
             raise StorageOffline(
                 f"the disk failed while {folder} was opened: {error}", folder=folder
@@ -106,24 +134,12 @@ class Log:
             log._checkpoint_if_room()
         return log
 
-    def _load_groups(self, durable_end: int) -> None:
-        cut = self._group_file.load(end_offset=self._chain.end_offset, durable_end=durable_end)
-        if cut is not None:
-            place = self._chain.locate(cut)
-            end = place.start
-            try:
-                self._forget_writers_behind(end.offset)
-            except ChecksumMismatch:
-                pass  # what lies behind a damaged batch is not known: its writers get OutOfOrderSequence
-            self._cut_unseen(place.segment, end)
-            self._sync.truncated(end.offset)
-            self._sync.rolled()
-        self._group_file.sync()  # opening made the log durable; so must be the record of its groups
-
     def close(self) -> None:
         """Make everything durable and release the files. Closing twice is fine."""
         if self._closed:
             return
+        if self.offline is None and self.in_group:
+            self.abort_group()  # a follower has pulled a part of it
         if self.offline is None and not self._sync.is_checkpointed(self._chain.end_offset):
             self._checkpoint_if_room()
         self.abandon()
@@ -163,6 +179,11 @@ class Log:
         return self._chain.epochs
 
     @property
+    def own_epochs(self) -> bool:
+        """Whether it begins its epochs itself; False for a copy of a replicated log."""
+        return self._end.own_epochs
+
+    @property
     def epoch(self) -> int:
         """The current epoch."""
         return self._chain.epochs.latest
@@ -187,6 +208,10 @@ class Log:
         """The closed groups."""
         return self._group_file.groups
 
+    def keep_groups_from(self, offset: int) -> None:
+        """Forget no group that ends above an offset: a follower may still ask for it. Any thread."""
+        self._group_file.needed_from = offset
+
     @property
     def damage(self) -> Damage:
         """The offsets that were given up as damaged."""
@@ -205,10 +230,10 @@ class Log:
         known = self._writers.find_duplicate(header, now_ms=now_ms)
         if known is not None:
             return Appended(known.base_offset, known.next_offset, True)
-        if not self._epoch_durable:
-            self._begin_epoch()
-        group = self._open_group
-        base_offset = self._chain.end_offset if group is None else group.end_offset
+        end = self._end
+        if not end.ready:
+            end.prepare()
+        group, base_offset = end.group, end.offset
         assert group is None or header.writer_id < 0, "a batch of a group has no writer"
         timestamp_ms = self._chain_writer.write(view, checked, base_offset=base_offset, now_ms=now_ms)
         next_offset = base_offset + header.last_offset_delta + 1
@@ -229,88 +254,39 @@ class Log:
 
     def appends_quickly(self, size: int, now_ms: int) -> bool:
         """Whether the next append of ``size`` bytes is only a write: no new epoch, no new segment."""
-        return self._epoch_durable and (
-            self._chain.active.empty or not self._chain_writer.is_due(size, now_ms)
-        )
+        return self._end.ready and (self._chain.active.empty or not self._chain_writer.is_due(size, now_ms))
 
-    def _begin_epoch(self) -> None:
-        """Make the epoch durable, and the first segment with it.
-
-        First, files that record groups or marks of batches that no longer exist are corrected: their offsets are about
-        to be given again.
-        """
-        self._group_file.repair()
-        self._damage_file.limit(self.start_offset, self._chain.end_offset)
-        try:
-            self._chain_writer.create(self._chain.active)
-            self._files.write_whole(f"{self._folder}/{at.EPOCHS_NAME}", self._chain.epochs.encode())
-        except OSError as error:
-            raise self._health.failed("begin an epoch", error) from error
-        self._epoch_durable = True
+    def begin_epoch(self, epoch: int) -> None:
+        """Lead in an epoch that the metadata gave (R3); durable before its first record. For a replicated log only."""
+        self._check_online()
+        self._end.begin_epoch(epoch)
 
     # --- groups --------------------------------------------------------------------------------------------------
 
     def begin_group(self, origin: Origin) -> int:
         """Begin a group at the end of the log; returns its start. StorageFull leaves everything as it was."""
         self._check_online()
-        assert self._open_group is None
-        assert origin.number > self.groups.newest
-        if not self._epoch_durable:
-            self._begin_epoch()
-        if origin.overwrite and not self._chain.active.empty:
-            self._chain_writer.roll(
-                self._chain.end_offset
-            )  # so that what is overwritten can go segment by segment
-        self._group_file.begin(origin, self._chain.end_offset)
-        segment = self._chain.active
-        start = Anchor(self._chain.end_offset, segment.log_size, segment.sidecar_size)
-        self._open_group = OpenGroup(
-            origin, segment, start, self._chain.newest_timestamp_ms, self._chain.end_offset
-        )
-        return self._chain.end_offset
+        return self._end.begin_group(origin)
 
     def close_group(self) -> Group:
         """Make the open group visible, whole. StorageFull leaves it open."""
         self._check_online()
-        opened = self._open_group
-        assert opened is not None
-        assert opened.end_offset > opened.start.offset, "a group has at least one offset"
-        group = Group(opened.origin, opened.start.offset, opened.end_offset, no_rows=not opened.rows)
-        self._sync.group_closed(self._group_file.close(group), group.end_offset)
-        self._open_group = None
-        self._chain.end_offset = group.end_offset  # last: this is what readers go by
-        if group.no_rows and group.origin.overwrite:
-            try:
-                self._chain_writer.roll(self._chain.end_offset)  # so that the empty batch can go too
-            except StorageFull:
-                pass  # then the log starts with the empty batch
-        return group
+        return self._end.close_group()
 
     def abort_group(self) -> int:
         """Take back what was written of the open group; needs no room. Returns where the log ends, as before it."""
-        opened = self._open_group
-        assert opened is not None
-        self._open_group = None
-        self._group_file.sound = False
-        if self.offline is None:
-            try:
-                # Also when nothing was written: a new epoch begins, and with it the file of groups is rewritten.
-                self._cut_unseen(opened.segment, opened.start)
-            except (OSError, Retry) as error:  # whatever it was: half of it may be done
-                raise self._health.failed("take back a group", error) from error
-            self._chain.newest_timestamp_ms = opened.previous_timestamp_ms
-        return self._chain.end_offset
+        return self._end.abort_group()
 
     @property
     def in_group(self) -> bool:
         """Whether a group is open."""
-        return self._open_group is not None
+        return self._end.group is not None
 
     @property
     def group_end(self) -> int:
         """Where the open group ends so far."""
-        assert self._open_group is not None
-        return self._open_group.end_offset
+        assert self._end.group is not None
+        return self._end.group.end_offset
 
     # --- segments ------------------------------------------------------------------------------------------------
 
@@ -318,7 +294,7 @@ class Log:
         """Seal the active segment when its oldest batch is old enough, even if nobody writes."""
         self._check_online()
         self._writers.forget_expired(now_ms)
-        if self._chain.active.empty or not self._chain_writer.is_due(0, now_ms):
+        if self.in_group or self._chain.active.empty or not self._chain_writer.is_due(0, now_ms):
             return False
         self._chain_writer.roll(self._chain.end_offset)
         return True
@@ -329,10 +305,10 @@ class Log:
         """Remove the oldest segments that are too old or exceed ``bytes_max``; the end offset stays.
 
         The active segment is sealed first when its oldest batch is older than ``ttl_ms``. While a checkpoint is under
-        way nothing expires: the next call will do it.
+        way, or a group is open, nothing expires: the next call will do it.
         """
         self._check_online()
-        if self._sync.checkpoint_under_way:
+        if self._sync.checkpoint_under_way or self.in_group:
             return ExpiredSegments(0, 0, self.start_offset)
         active = self._chain.active
         if ttl_ms is not None and not active.empty and active.first_timestamp_ms + ttl_ms < now_ms:
@@ -346,11 +322,11 @@ class Log:
     def drop_before(self, offset: int) -> int:
         """Remove the segments that end at or before ``offset``; the number of those removed.
 
-        While a checkpoint is under way nothing goes: the next call will do it.
+        While a checkpoint is under way, or a group is open, nothing goes: the next call will do it.
         """
         self._check_online()
         gone = [one for one in self._chain.segments[:-1] if one.sealed_end <= offset]
-        if self._sync.checkpoint_under_way:
+        if self._sync.checkpoint_under_way or self.in_group:
             return 0
         self._remove_oldest(gone)
         return len(gone)
@@ -371,48 +347,15 @@ class Log:
     def truncate(self, to_offset: int) -> int:
         """Cut the log so that it ends at or before ``to_offset``, between two batches or groups; returns the new end.
 
-        A new epoch begins. Not while a checkpoint is under way, and not while a reader was given an ``until`` above
-        the cut.
+        A new epoch begins, except in a replicated log. Busy while a checkpoint is under way. Not while a reader was
+        given an ``until`` above the cut.
         """
         self._check_online()
-        if not self.start_offset <= to_offset <= self._chain.end_offset:
-            raise out_of_range(self._chain, to_offset)
-        to_offset = self.groups.boundary(to_offset)
-        if to_offset == self._chain.end_offset:
-            return to_offset
-        place = self._chain.locate(to_offset)
-        end = place.start
-        self._chain.end_offset = end.offset
-        try:
-            self._forget_writers_behind(end.offset)
-            # Before anything is cut: after a crash the part behind it is there or gone, but nothing seems damaged.
-            self._sync.pending_checkpoint(place.segment, end, self._writers).write()
-            self._sync.truncated(end.offset)
-            self._cut(place.segment, end)
-        except (OSError, Retry) as error:  # whatever it was: half of it is done
-            raise self._health.failed("truncate", error) from error
-        self._group_file.truncated(end.offset)
-        return end.offset
+        return self._end.truncate(to_offset)
 
-    def _cut_unseen(self, segment: Segment, end: Anchor) -> None:
-        """Cut off what was neither durable nor visible: no checkpoint has to say first that it goes."""
-        self._chain.end_offset = end.offset
-        self._cut(segment, end)
-        self._sync.rolled()  # the checkpoint is not about all of the log
-
-    def _cut(self, segment: Segment, end: Anchor) -> None:
-        cut_behind(self._files, self._chain, segment, self._chain.files_of(segment), end)
-        self._chain.epochs = self._chain.epochs.begin(end.offset, log_start=self.start_offset)
-        self._epoch_durable = False
-
-    def _forget_writers_behind(self, end_offset: int) -> None:
-        if self._writers.cut(end_offset):
-            return
-        # A writer lost all that was remembered of it; what it gave before is in the log.
-        self._writers.forget_all()
-        if end_offset > self.start_offset:
-            for entry in entries_between(self._chain, self.start_offset, end_offset):
-                self._writers.replay(entry)
+    def base_files(self, *, from_offset: int, until: int) -> list[PinnedFile]:
+        """The files of a copy that has the records from ``from_offset`` on and ends at ``until`` (base_files.py)."""
+        return base_files(self._chain, self.groups, self._writers, from_offset=from_offset, until=until)
 
     # --- durability ----------------------------------------------------------------------------------------------
 
@@ -429,12 +372,12 @@ class Log:
         self._sync.synced(point)
 
     def pending_checkpoint(self) -> PendingCheckpoint | None:
-        """A checkpoint to be written, when enough was appended since the last one and none is under way.
+        """A checkpoint to be written, when enough was appended since the last one, none is under way, no group open.
 
         The caller must call its ``write``, then ``checkpointed``.
         """
         self._check_online()
-        due = self._sync.bytes_since_checkpoint >= self._settings.checkpoint_bytes
+        due = self._sync.bytes_since_checkpoint >= self._settings.checkpoint_bytes and not self.in_group
         if not due or self._sync.checkpoint_under_way:
             return None
         return self._checkpoint_now()

@@ -132,13 +132,9 @@ class Writers:
         batch = WriterBatch(entry.batch_sequence, entry.base_offset, entry.next_offset)
         self.remember(entry.writer_id, batch, timestamp_ms=entry.timestamp_ms)
 
-    def forget_all(self) -> None:
-        """Forget all writers."""
-        self._states.clear()
-
-    def cut(self, end_offset: int) -> bool:
-        """Forget batches at or after ``end_offset``; False when a writer has none left, so a replay is needed."""
-        whole = True
+    def cut(self, end_offset: int) -> frozenset[int]:
+        """Forget batches at or after ``end_offset``; the writers that have none left, but did not begin there."""
+        lost = set()
         for writer_id, state in list(self._states.items()):
             kept = tuple(batch for batch in state.batches if batch.next_offset <= end_offset)
             if len(kept) == len(state.batches):
@@ -147,8 +143,24 @@ class Writers:
                 self._states[writer_id] = state._replace(batches=kept)
             else:
                 del self._states[writer_id]
-                whole = False
-        return whole
+                if state.batches[0].batch_sequence > 0:
+                    lost.add(writer_id)
+        return frozenset(lost)
+
+    def until(self, end_offset: int) -> dict[int, WriterState]:
+        """The state without batches at or after ``end_offset``."""
+        before = Writers(expiry_ms=self._expiry_ms, states=self._states)
+        before.cut(end_offset)
+        return before.snapshot()
+
+    def none(self, states: Mapping[int, WriterState] | None = None) -> Writers:
+        """Other writers (those of ``states``), which are forgotten after the same time."""
+        return Writers(expiry_ms=self._expiry_ms, states=states)
+
+    def join(self, others: Writers) -> None:
+        """Remember others too."""
+        states = {**self._states, **others._states}
+        self._states = dict(sorted(states.items(), key=lambda item: item[1].last_timestamp_ms))
 
 
 def next_sequence(sequence: int) -> int:

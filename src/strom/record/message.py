@@ -39,7 +39,6 @@ _SMALL_KEPT = 256
 _LATELY_KEPT = 8
 _LATELY_BYTES_MAX = 16 * 1024
 
-_U16 = struct.Struct("<H")
 _I16 = struct.Struct("<h")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")

@@ -65,11 +65,6 @@ class Pruner:
         return _value_judge(position, _bounds_judge(predicate))
 
 
-def may_match(predicate: Predicate, statistics: Statistics, record_count: int, schema: pa.Schema) -> bool:
-    """Whether a batch with these statistics can hold a row that passes the (checked) predicate."""
-    return Pruner(predicate, schema).may_match(statistics, record_count)
-
-
 def _keep(statistics: Statistics, record_count: int) -> bool:
     return True
 

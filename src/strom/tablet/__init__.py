@@ -7,7 +7,8 @@ A tablet promises
 
 It is synchronous and knows neither threads nor the network: the server decides where its work runs and passes the time
 in. A tablet is composed: ``tablet.py`` is what all have in common; ``log_tablet.py`` and ``key_tablet.py`` add how rows
-come in. Rows that are published by a decision go stages.py → publishing.py → log_pieces.py or key_pieces.py.
+come in. Rows that are published by a decision go stages.py → publishing.py → log_pieces.py or key_pieces.py. What a
+tablet does as one copy of several is in copies/bucket_copy.py.
 
 Read first: tablet.py, log_tablet.py, pending.py; then key_tablet.py, change_writer.py, key_upkeep.py.
 """

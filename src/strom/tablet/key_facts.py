@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from strom.kv.store import KeyStore
 
 
 class IndexState(NamedTuple):
@@ -26,3 +29,23 @@ class Horizons(NamedTuple):
     series_start: int
     snapshot_offset: int
     carried: int
+
+
+def described(store: KeyStore, indexes: Sequence[IndexState]) -> dict[str, object]:
+    """The store of a bucket, as shown to people."""
+    rows = store.rows
+    return {
+        "live_rows": rows.live_count,
+        "stored_rows": rows.stored_rows,
+        "dead_share": 1 - rows.live_count / rows.stored_rows if rows.stored_rows else 0.0,
+        "tail_rows": rows.tail_rows,
+        "base_files": len(rows.base_files),
+        "base_bytes": sum(file.bytes for file in rows.base_files),
+        "keys": store.index.keys,
+        "index_bytes": store.index.memory_bytes,
+        "series_bytes": 8 * (store.series.end - store.series.start),
+        "list_bytes": sum(one.links.memory_bytes for one in store.lists.values()),
+        "indexes": [state._asdict() for state in indexes],
+        "series_start": store.series.start,
+        "carried": rows.carried,
+    }

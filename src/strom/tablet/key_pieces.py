@@ -26,8 +26,8 @@ from strom.tablet.change_writer import ChangeWriter
 from strom.tablet.key_input import check_keys
 from strom.tablet.key_scan import ScanRequest, scan_slice
 from strom.tablet.publishing import KeyChanges, PieceForm
-from strom.tablet.stage_file import StagedBatches
 from strom.tablet.stages import StagePiece
+from strom.tablet.staging.stage_file import StagedBatches
 from strom.tablet.tablet import Tablet
 
 DELETES_AT_ONCE_BYTES = 4 * 1024 * 1024

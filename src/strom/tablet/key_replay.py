@@ -42,22 +42,20 @@ def logged_batches(log: Log, definition: KeyDefinition, start: int, until: int) 
         if found.next_offset <= offset:
             raise StoreCorrupt(f"the changelog has a hole at {offset}", offset=offset)
         for header, view in split(b"".join(found.buffers)):
-            schema = definition.schema_by_id(header.schema_id)
-            kinds = changes(view, header)
-            yield LoggedBatch(
-                header,
-                decode(
-                    view,
-                    schema.to_arrow(),
-                    header=header,
-                    check_crc=False,
-                    full_validation=True,
-                    aligned=True,
-                ),
-                np.zeros(header.record_count, np.uint8) if kinds is None else kinds,
-                tuple(column.id for column in schema.columns),
-            )
+            yield logged_batch(definition, header, view)
         offset = found.next_offset
+
+
+def logged_batch(definition: KeyDefinition, header: BatchHeader, view: memoryview) -> LoggedBatch:
+    """A batch whose checksum was checked, decoded and validated; SchemaNotFound, MalformedBatch."""
+    schema = definition.schema_by_id(header.schema_id)
+    kinds = changes(view, header)
+    return LoggedBatch(
+        header,
+        decode(view, schema.to_arrow(), header=header, check_crc=False, full_validation=True, aligned=True),
+        np.zeros(header.record_count, np.uint8) if kinds is None else kinds,
+        tuple(column.id for column in schema.columns),
+    )
 
 
 def believable_manifest(files: Files, folder: str, log: Log) -> Manifest | None:

@@ -15,7 +15,7 @@ reads the changelog. ``Job.work`` runs in a thread beside the lane.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,14 +31,18 @@ from strom.kv.lookup.single_row import SingleRow
 from strom.kv.snapshot.manifest import EpochRef, Manifest
 from strom.kv.snapshot.recovery import restore
 from strom.kv.store import KeyStore
+from strom.log.copies.following import PulledBatch
 from strom.log.log import ExpiredSegments, Log, LogSettings
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits
+from strom.replication.divergence import EpochHistory
 from strom.runtime.files import Files
 from strom.runtime.locks import new_lock
 from strom.tablet.change_writer import ChangeWriter, Numbers
+from strom.tablet.copies.base_copy import HeldBase
+from strom.tablet.copies.pull_answer import history_of
 from strom.tablet.key_epochs import epoch_of
-from strom.tablet.key_facts import Horizons, IndexState
+from strom.tablet.key_facts import Horizons, IndexState, described
 from strom.tablet.key_input import decode_kv
 from strom.tablet.key_jobs import Job
 from strom.tablet.key_leases import Leases
@@ -47,13 +51,13 @@ from strom.tablet.key_pieces import KeyPieces
 from strom.tablet.key_replay import believable_manifest, replay
 from strom.tablet.key_scan import NOW, ScanRequest, ScanSlice, check_instant, scan_slice
 from strom.tablet.key_settings import KeySettings
-from strom.tablet.key_upkeep import Upkeep
+from strom.tablet.key_standby import Standby
+from strom.tablet.key_upkeep import KV_FOLDER, Upkeep
 from strom.tablet.stages import StageStore
 from strom.tablet.tablet import Accepted, Durability, Tablet
 
 __all__ = ["Horizons", "IndexState", "Job", "KeySettings", "KeyTablet"]
 
-KV_FOLDER = "kv"
 SINGLES_MAX = 64
 """Different sets of columns of single lookups that are remembered."""
 
@@ -107,6 +111,7 @@ class KeyTablet(Tablet):
         numbers: Numbers | None = None,
         held: int | None = None,
         stages: StageStore | None = None,
+        replicated: bool = False,
     ) -> KeyTablet:
         """Open or begin a bucket, in its lane: load the manifest's files, then replay the log above its offset.
 
@@ -116,7 +121,8 @@ class KeyTablet(Tablet):
         """
         kv_folder = f"{folder}/{KV_FOLDER}"
         segment_bytes = min(log_settings.segment_bytes, settings.segment_bytes)
-        log = Log.open(files, folder, replace(log_settings, segment_bytes=segment_bytes), now_ms)
+        log_settings = replace(log_settings, segment_bytes=segment_bytes)
+        log = Log.open(files, folder, log_settings, now_ms, own_epochs=not replicated)
         try:
             manifest = believable_manifest(files, kv_folder, log)
             store = restore(files, kv_folder, definition, new_lock(), manifest)
@@ -143,6 +149,8 @@ class KeyTablet(Tablet):
             stages=stages,
         )
         tablet.upkeep.written(log.bytes_from(0 if manifest is None else manifest.offset))
+        if held is None and replicated:
+            held = 0
         if held is not None:
             tablet.hold(held if manifest is None else max(held, manifest.offset))
         store.forget_undo(tablet.high_watermark)
@@ -154,6 +162,11 @@ class KeyTablet(Tablet):
     def high_watermark(self) -> int:
         """Readers see offsets below this one: durable as promised, published in the store, not held back."""
         return min(super().high_watermark, self.store.published)
+
+    @property
+    def base_offset(self) -> int:
+        """The manifest's offset: from there on the store can be built again from the log."""
+        return 0 if self.manifest is None else self.manifest.offset
 
     @property
     def results(self) -> Upkeep:
@@ -201,27 +214,13 @@ class KeyTablet(Tablet):
 
     def describe(self) -> dict[str, object]:
         """The bucket, as shown to people."""
-        store = self.store
-        rows, high = store.rows, self.high_watermark
-        base_bytes = sum(file.bytes for file in rows.base_files)
+        snapshot_offset = 0 if self.manifest is None else self.manifest.offset
         return {
-            "live_rows": rows.live_count,
-            "stored_rows": rows.stored_rows,
-            "dead_share": 1 - rows.live_count / rows.stored_rows if rows.stored_rows else 0.0,
-            "tail_rows": rows.tail_rows,
-            "base_files": len(rows.base_files),
-            "base_bytes": base_bytes,
-            "keys": store.index.keys,
-            "index_bytes": store.index.memory_bytes,
-            "series_bytes": 8 * (store.series.end - store.series.start),
-            "list_bytes": sum(one.links.memory_bytes for one in store.lists.values()),
-            "indexes": [state._asdict() for state in self.indexes()],
-            "high_watermark": high,
-            "epoch": self.epoch_before(high),
+            **described(self.store, self.indexes()),
+            "high_watermark": self.high_watermark,
+            "epoch": self.epoch_before(self.high_watermark),
             "horizon": self.horizon,
-            "series_start": store.series.start,
-            "carried": rows.carried,
-            "snapshot_offset": 0 if self.manifest is None else self.manifest.offset,
+            "snapshot_offset": snapshot_offset,
             "leases": len(self.leases),
         }
 
@@ -285,6 +284,8 @@ class KeyTablet(Tablet):
         if self.log.offline is not None:
             return
         self.cuts += 1
+        if not self.store.can_cut(end):
+            raise self.broken("rows that readers had seen were given up")
         try:
             self.store.truncate(end)
         except Exception as error:
@@ -294,6 +295,18 @@ class KeyTablet(Tablet):
         for name, one in self.store.lists.items():
             if one.ready_at is None or one.ready_at > end:
                 self.restart_list(name)  # its undo may lack what a row was linked to before
+
+    def history(self) -> EpochHistory:
+        """Which epochs wrote this copy, to compare it with another (R8)."""
+        return history_of(self.log, self.epochs())
+
+    def standby(self, batches: Sequence[PulledBatch]) -> Callable[[int], None]:
+        """Publish pulled batches as a replay of the log would (key_standby.py)."""
+        return Standby(self, self.store, self.upkeep.written, batches).publish
+
+    def held_base(self) -> HeldBase:
+        """The files of the newest manifest, and the log from what they have no rows of up to its offset."""
+        return super().held_base() if self.manifest is None else self.upkeep.held_base(self.manifest)
 
     def keep_series_from(self, offset: int | None) -> int:
         """Keep the rows that died since an offset, the lowest A that a reader of the lake may use; None: no reader.
@@ -473,7 +486,7 @@ class KeyTablet(Tablet):
         named = 0 if self.manifest is None else self.manifest.carried
         with self.store.lock:
             leased = self.leases.lowest(now_ms)
-        keep_from = min(named, self.high_watermark if leased is None else leased)
+        keep_from = min(named, self.droppable(leased))
         expired = self.log.expire(now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=keep_from)
         self.upkeep.expired(self.log.sealed_ends)
         return expired

@@ -19,13 +19,17 @@ from strom.kv.rows.merging import MergeRange, choose_merge
 from strom.kv.snapshot.manifest import BASE_PREFIX, MANIFEST_NAME, EpochRef, Manifest
 from strom.kv.snapshot.snapshot import SnapshotJob
 from strom.kv.snapshot.stored_shards import read_series
+from strom.log.copies.base_files import PinnedFile, held
 from strom.log.log import Log
 from strom.runtime.files import Files
+from strom.tablet.copies.base_copy import HeldBase
 from strom.tablet.key_epochs import epochs_between
 from strom.tablet.key_jobs import BuildIndex, Carry, Job, Merge, Reclaim, TakeSnapshot, Workplace
 from strom.tablet.key_leases import Leases, PastInstants
 from strom.tablet.key_settings import KeySettings
 
+KV_FOLDER: Final = "kv"
+"""The store's folder, in its bucket's."""
 SNAPSHOT_KEY_BYTES: Final = 20
 CLOSING_SHARE: Final = 8
 """Closing a tablet writes a snapshot if 1/CLOSING_SHARE of the bytes for a regular one came since the last."""
@@ -39,8 +43,8 @@ class UpkeepTarget(Workplace, Protocol):
     manifest: Manifest | None
 
     @property
-    def high_watermark(self) -> int:
-        """Readers see offsets below this one."""
+    def settled(self) -> int:
+        """Below this nothing is ever taken back."""
 
     def epochs(self) -> tuple[EpochRef, ...]:
         """The epochs that are known."""
@@ -85,7 +89,7 @@ class Upkeep:
         """The next job, None when nothing is due or one is under way."""
         if self._job is not None:
             return None
-        old = self._past.observe(self._tablet.high_watermark, now_ms)
+        old = self._past.observe(self._tablet.settled, now_ms)
         self._job = (
             self._build_due()
             or self._carry_due(old, now_ms)
@@ -106,7 +110,7 @@ class Upkeep:
 
     def _carry_due(self, old: int, now_ms: int) -> Job | None:
         tablet = self._tablet
-        rows, high = tablet.store.rows, tablet.high_watermark
+        rows, high = tablet.store.rows, tablet.settled
         end = max((end for end in tablet.log.sealed_ends if end <= high), default=0)
         if rows.tail_rows > self._settings.memory_rows_max:
             end = high
@@ -154,7 +158,7 @@ class Upkeep:
         tablet = self._tablet
         with tablet.store.lock:
             leased = tablet.leases.lowest(now_ms)
-        bounds = [old, tablet.high_watermark] if leased is None else [old, tablet.high_watermark, leased]
+        bounds = [old, tablet.settled] if leased is None else [old, tablet.settled, leased]
         return max(tablet.horizon, min(bounds))
 
     def raise_horizon(self, old: int, now_ms: int) -> None:
@@ -162,7 +166,7 @@ class Upkeep:
         tablet = self._tablet
         with tablet.store.lock:
             leased = tablet.leases.lowest(now_ms)
-            bounds = [old, tablet.high_watermark] if leased is None else [old, tablet.high_watermark, leased]
+            bounds = [old, tablet.settled] if leased is None else [old, tablet.settled, leased]
             tablet.horizon = max(tablet.horizon, min(bounds))
 
     # --- jobs ------------------------------------------------------------------------------------------------
@@ -185,9 +189,9 @@ class Upkeep:
         return f"{self._folder}/{BASE_PREFIX}{start:020d}-{end:020d}-{number}-{self._files_named}"
 
     def snapshot_job(self) -> Job:
-        """Write a snapshot as of the high watermark."""
+        """Write a snapshot as of what is settled."""
         tablet = self._tablet
-        store, log, offset = tablet.store, tablet.log, tablet.high_watermark
+        store, log, offset = tablet.store, tablet.log, tablet.settled
         series_start = self.series_going = tablet.series_needed(offset)
         point = log.pending_sync() if log.synced_end < offset else None
         snapshot = SnapshotJob(
@@ -236,6 +240,16 @@ class Upkeep:
             if name not in used:
                 self._files.remove(f"{self._folder}/{name}")
                 self._settled.pop(f"{self._folder}/{name}", None)
+
+    def held_base(self, manifest: Manifest) -> HeldBase:
+        """All that a new copy needs: the manifest, its files, and the log up to its offset, the files open."""
+        log, prefix = self._tablet.log, KV_FOLDER + "/"
+        files = log.base_files(from_offset=manifest.carried, until=manifest.offset)
+        files.append(held(prefix + MANIFEST_NAME, manifest.encode()))
+        for name in sorted(manifest.files()):
+            path = f"{self._folder}/{name}"
+            files.append(PinnedFile(prefix + name, self._files.size(path), self._files.open(path)))
+        return HeldBase(manifest.offset, manifest.number, files)
 
     def close(self) -> None:
         """Write a last snapshot, which saves the next opening a long replay."""

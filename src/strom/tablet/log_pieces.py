@@ -7,8 +7,8 @@ from collections.abc import Callable
 from strom.errors import MalformedBatch
 from strom.record.batch import Checked, read_columns, split
 from strom.tablet.publishing import LayoutOf, PieceForm
-from strom.tablet.stage_file import StagedBatches
 from strom.tablet.stages import StagePiece
+from strom.tablet.staging.stage_file import StagedBatches
 from strom.tablet.tablet import Tablet
 
 CheckBatch = Callable[[int, memoryview, LayoutOf], tuple[memoryview, Checked]]

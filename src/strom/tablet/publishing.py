@@ -25,8 +25,8 @@ from strom.log.groups import Group, Origin
 from strom.log.log import Log
 from strom.record.columns import ColumnLayout
 from strom.runtime.files import Bytes
-from strom.tablet.stage_file import StagedBatches
 from strom.tablet.stages import StagePiece, StageStore
+from strom.tablet.staging.stage_file import StagedBatches
 
 LayoutOf = Callable[[int], ColumnLayout | None]
 """The columns of a schema, by its id."""

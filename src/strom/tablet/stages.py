@@ -13,14 +13,16 @@ commit, many at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from strom.errors import Busy, ChecksumMismatch, InvalidRequest, StageNotFound, StorageOffline, StromError
 from strom.runtime.files import TEMPORARY_SUFFIX, Bytes, File, Files
 from strom.tablet.pending import Pending
-from strom.tablet.stage_file import (
+from strom.tablet.staging.seals import SealPoint, Stage, name_sealed
+from strom.tablet.staging.stage_copies import StageCopies
+from strom.tablet.staging.stage_file import (
     SEAL_SIZE,
     SINK_BYTES_MAX,
     STAGE_ID_LENGTH,
@@ -36,8 +38,8 @@ from strom.tablet.stage_file import (
     stage_id_of,
     stage_path,
 )
-from strom.tablet.stage_handles import StageHandles
-from strom.tablet.stage_room import StageRoom
+from strom.tablet.staging.stage_handles import StageHandles
+from strom.tablet.staging.stage_room import StageRoom
 
 STAGES_FOLDER = "stages"
 SKIPPED_SUFFIX = ".skipped"
@@ -45,8 +47,6 @@ SKIPPED_SUFFIX = ".skipped"
 STAGES_MAX = 10_000
 """Stages of one bucket."""
 LEASE_MS_MAX = 7 * 24 * 60 * 60 * 1000
-
-State = Literal["open", "sealing", "sealed", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -90,43 +90,6 @@ class LateStage(NamedTuple):
     deadline_ms: int
 
 
-class Stage:
-    """One stage of a bucket."""
-
-    __slots__ = ("deadline_ms", "file", "head", "pieces", "rows", "seal", "size", "state", "touched_ms")
-
-    def __init__(self, head: StageHead, *, state: State = "open") -> None:
-        self.head = head
-        self.state: State = state
-        self.file: File | None = None
-        """While it is open: ``stage_handles.py`` says for how long."""
-        self.touched_ms = head.begun_ms
-        self.pieces = 0
-        self.rows = 0
-        self.size = 0
-        self.deadline_ms: int | None = None
-        self.seal = 0
-
-
-class SealPoint:
-    """Seals to be made durable."""
-
-    def __init__(self, files: Files, folder: str, stages: Sequence[Stage]) -> None:
-        self._files = files
-        self._folder = folder
-        self.stages = stages
-        self._contents = [stage.file for stage in stages]
-        self.number = stages[-1].seal
-
-    def sync(self) -> None:
-        """Contents first, then the names that say that they are whole. Blocks; may run in any thread."""
-        for stage, file in zip(self.stages, self._contents, strict=True):
-            if file is not None:  # otherwise it was synced when it was closed
-                file.sync()
-            _name_sealed(self._files, self._folder, stage)
-        self._files.sync_folder(self._folder)
-
-
 class StageStore:
     """All stages of one bucket."""
 
@@ -149,6 +112,10 @@ class StageStore:
         self.bytes = 0
         self.error: StromError | None = None
         self.on_failure: Callable[[StorageOffline], None] | None = None
+        self.on_change: Callable[[bytes, bool], None] | None = None
+        """Called when a stage is sealed as durably as promised (True), on the loop or in the lane, and when it goes."""
+        self.copies = StageCopies(self, files, self._folder)
+        """How sealed stages get from one copy of a bucket to another."""
 
     @staticmethod
     def open(
@@ -208,6 +175,24 @@ class StageStore:
         """Whether a stage is sealed, durably, and can be read."""
         stage = self._stages.get(stage_id)
         return stage is not None and stage.state == "sealed"
+
+    def sealed_ids(self) -> list[bytes]:
+        """The stages that are sealed, durably, and can be read."""
+        return [one for one, stage in list(self._stages.items()) if stage.state == "sealed"]
+
+    def size_of(self, stage_id: bytes) -> int:
+        """The bytes of a sealed stage; StageNotFound when it is not there."""
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.state != "sealed":
+            raise StageNotFound(f"there is no sealed stage {stage_id.hex()} here", stage=stage_id.hex())
+        return stage.size
+
+    def seal_of(self, stage_id: bytes) -> int | None:
+        """The number of a stage's seal, 0 when it is durable; None when it is not sealed, or cannot be read."""
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.state not in ("sealing", "sealed"):
+            return None
+        return stage.seal if stage.state == "sealing" else 0
 
     def is_damaged(self, stage_id: bytes) -> bool:
         """Whether a stage was sealed and cannot be read."""
@@ -311,13 +296,40 @@ class StageStore:
         self._append(stage, [encode_seal(seal)], SEAL_SIZE)
         self._handles.complete(self._path(stage))
         stage.deadline_ms = deadline_ms
+        self._name_when_durable(stage)
+
+    def adopt(self, stage_id: bytes, file: File) -> int:
+        """A stage came whole from another copy and lies under its unsealed name: seal it as one that was written here.
+
+        Returns the seal to wait for, 0 when there is none. One that could not be read any more is replaced.
+        """
+        self._check_online()
+        head, seal = read_sealed(self._files, self._folder, stage_id, named=False)
+        old = self._stages.pop(stage_id, None)
+        if old is not None:
+            self._room.ended(old.head.sink)
+            self._count(-old.size)
+        stage = Stage(head)
+        stage.pieces, stage.rows, stage.deadline_ms = seal.pieces, seal.rows, seal.deadline_ms
+        stage.size = file.size()
+        self._room.found(head.sink)  # its leader had room for it
+        self._count(stage.size)
+        self._stages[stage_id] = stage
+        try:
+            self._handles.take(stage, file)
+        except OSError as error:
+            raise self._offline(error) from error
+        self._name_when_durable(stage)
+        return stage.seal if stage.state == "sealing" else 0
+
+    def _name_when_durable(self, stage: Stage) -> None:
         if self._durable:
             self._seals += 1
             stage.seal, stage.state = self._seals, "sealing"
             self._sealing.append(stage)
             return
         try:
-            _name_sealed(self._files, self._folder, stage)
+            name_sealed(self._files, self._folder, stage)
         except OSError as error:
             raise self._offline(error) from error
         self._finish(stage)
@@ -376,6 +388,14 @@ class StageStore:
             self._drop(stage)
         return len(given_up)
 
+    def drop_open(self) -> int:
+        """Remove all unsealed stages: their writers go to another server, and start over there."""
+        self.copies.forget()
+        found = [stage for stage in self._stages.values() if stage.state == "open"]
+        for stage in found:
+            self._drop(stage)
+        return len(found)
+
     def set_aside(self, stage_id: bytes) -> bool:
         """Keep a sealed stage under another name, where it is not published; False when it does not exist."""
         stage = self._stages.get(stage_id)
@@ -391,10 +411,12 @@ class StageStore:
         del self._stages[stage_id]
         self._room.ended(stage.head.sink)
         self._count(-stage.size)
+        self._tell(stage, there=False)
         return True
 
     def _drop(self, stage: Stage) -> None:
         del self._stages[stage.head.stage_id]
+        self._tell(stage, there=False)
         self._room.ended(stage.head.sink)
         self._handles.close(stage, self._path(stage))
         try:
@@ -441,6 +463,11 @@ class StageStore:
     def _finish(self, stage: Stage) -> None:
         stage.state = "sealed"
         self._room.handles.give_back(stage)
+        self._tell(stage, there=True)
+
+    def _tell(self, stage: Stage, *, there: bool) -> None:
+        if self.on_change is not None and stage.state in ("sealed", "damaged"):
+            self.on_change(stage.head.stage_id, there)
 
     def _path(self, stage: Stage) -> str:
         return stage_path(self._folder, stage.head.stage_id, sealed=False)
@@ -452,10 +479,3 @@ class StageStore:
     def _check_online(self) -> None:
         if self.error is not None:
             raise self.error
-
-
-def _name_sealed(files: Files, folder: str, stage: Stage) -> None:
-    files.rename(
-        stage_path(folder, stage.head.stage_id, sealed=False),
-        stage_path(folder, stage.head.stage_id, sealed=True),
-    )

@@ -8,27 +8,34 @@ Invariants
     2. Under ``os`` the high watermark is the log's end, under ``group`` the end of what was synced; ``hold`` keeps it
        lower.
     3. A batch is in the log whole and checked, or not at all.
+    4. One copy of several (a log without epochs of its own) begins as a follower: nobody writes to it, and its high
+       watermark is its base, until it is told of a higher one.
 
 Threads. What writes (``stage_piece``, ``drop_stages``, ``apply``, ``release``, ``truncate``, ``mark_damaged``,
 ``close``) is called by one thread at a time, in the server's lane of this bucket; what reads, by any thread.
-``advance``, ``synced``, ``fail`` and ``pending`` belong to the server's loop. Staging: stages.py. Publishing:
-publishing.py.
+``advance``, ``raise_high``, ``synced``, ``fail`` and ``pending`` belong to the server's loop. Staging: stages.py.
+Publishing: publishing.py. One copy of several: bucket_copy.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from strom.errors import InvalidTimestamp, OffsetOutOfRange, StorageOffline, StromError
+from strom.errors import InvalidTimestamp, NotLeader, OffsetOutOfRange, StorageOffline, StromError
+from strom.log.copies.following import PulledBatch
 from strom.log.log import Appended, Log
 from strom.log.reading.slices import BATCH_BYTES_ANY, LogSlice, ProjectionOf, Skip
 from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchLimits, Checked, read_columns, read_header
+from strom.record.batch import BatchHeader, BatchLimits, Checked, read_columns, read_header
 from strom.record.encode import encode
+from strom.replication.divergence import EpochHistory
+from strom.tablet.copies.base_copy import HeldBase
+from strom.tablet.copies.bucket_copy import BucketCopy
+from strom.tablet.copies.pull_answer import history_of
 from strom.tablet.pending import Pending
 from strom.tablet.publishing import Applied, Commit, LogCut, PieceForm, PieceWriter, apply_commits, cut_at
 from strom.tablet.recent_batches import RecentBatches
@@ -81,8 +88,22 @@ class Tablet:
         """Why nothing is written here, though what is there can be read (tablet/lake_check.py)."""
         self.closed = False
         self.bytes_since_checkpoint = 0
+        self.replicated = not log.own_epochs
+        """Whether it is one copy of several."""
+        self.leading = not self.replicated
+        """Whether clients may write here."""
+        self.copy = BucketCopy(self)
+        """What it does as one copy of several."""
+        self.moved: Callable[[], None] | None = None
+        """Called by ``advance``: the end, or what is durable, may have moved."""
+        self.keep_from: int | None = None
+        """The log is kept from here on, for followers."""
         self._stages = stages
         self._held: int | None = None
+        self._stable: int | None = None
+        if self.replicated:
+            self._held = log.start_offset
+            log.keep_groups_from(log.start_offset)
 
     # --- facts -----------------------------------------------------------------------------------------
 
@@ -92,6 +113,17 @@ class Tablet:
         log, held = self.log, self._held
         high = log.synced_end if self.durability == "group" else log.end_offset
         return high if held is None or high < held else held
+
+    @property
+    def settled(self) -> int:
+        """Below this nothing is ever taken back, even if all copies lose power: what is derived may build on it."""
+        high, stable = self.high_watermark, self._stable
+        return high if stable is None or high <= stable else max(stable, self.base_offset)
+
+    @property
+    def base_offset(self) -> int:
+        """Below this the log is not needed to know what the bucket holds; it cannot be cut below."""
+        return self.log.start_offset
 
     @property
     def start_offset(self) -> int:
@@ -120,6 +152,10 @@ class Tablet:
     def check_writable(self) -> None:
         """Raise what prevents writes, if anything does."""
         self.check_online()
+        if not self.leading:
+            raise NotLeader(
+                f"this server only follows the leader of bucket {self.bucket}", bucket=str(self.bucket)
+            )
         if self.refused is not None:
             raise self.refused
 
@@ -130,14 +166,19 @@ class Tablet:
         header = checked.header
         result = self.log.append(view, checked, now_ms=now_ms)
         if not result.duplicate:
-            self.recent.add(
-                view,
-                base_offset=result.base_offset,
-                next_offset=result.next_offset,
-                rows=header.record_count,
-                schema_id=header.schema_id,
-            )
+            self.remember_recent(view, header, result.base_offset, result.next_offset)
         return result
+
+    def remember_recent(
+        self, view: memoryview, header: BatchHeader, base_offset: int, next_offset: int
+    ) -> None:
+        self.recent.add(
+            view,
+            base_offset=base_offset,
+            next_offset=next_offset,
+            rows=header.record_count,
+            schema_id=header.schema_id,
+        )
 
     def append_empty(self, schema_id: int, *, now_ms: int, changes: bytes | None = None) -> int:
         """Append a batch without records, which takes one offset; its size. ``changes``: b"" in a changelog."""
@@ -172,6 +213,31 @@ class Tablet:
     def was_cut(self, end: int) -> None:
         """The log was cut at ``end``: forget what is kept beside it of the rest."""
         self.recent.forget()
+
+    # --- one copy of several ---------------------------------------------------------------------------
+
+    def lower_high(self, high: int) -> None:
+        """Committed rows from ``high`` on were declared lost (R10)."""
+        if self._held is not None:
+            self._held = min(self._held, high)
+
+    def drop_unsealed(self) -> None:
+        """Remove the stages that are not sealed: their writers start over, at another server."""
+        if self._stages is not None:
+            self._stages.drop_open()
+
+    def history(self) -> EpochHistory:
+        """Which epochs wrote this copy, to compare it with another (R8)."""
+        return history_of(self.log, self.log.epochs.starts)
+
+    def standby(self, batches: Sequence[PulledBatch]) -> Callable[[int], None]:
+        """How to take each of these batches, once it is in the log, into what is kept beside it. In the lane."""
+        return lambda number: None
+
+    def held_base(self) -> HeldBase:
+        """What a follower needs that has to begin where the log starts, with its files open. In the lane."""
+        start = self.log.start_offset
+        return HeldBase(start, 0, self.log.base_files(from_offset=start, until=start))
 
     def broken(self, what: str) -> StorageOffline:
         """Serve nothing from here on. For the lane; the loop then fails the waits (``fail``)."""
@@ -236,7 +302,15 @@ class Tablet:
         """Remove what a visible group has overwritten."""
         start = self.pieces.emptied_at(self.high_watermark)
         if start > self.log.start_offset:
-            self.log.drop_before(start)
+            self.log.drop_before(min(start, self.droppable()))
+
+    def droppable(self, needed_from: int | None = None) -> int:
+        """Up to where the log may be dropped: settled, synced here, and needed by nobody (``needed_from``: others)."""
+        bounds = [self.settled]
+        if self.replicated:
+            bounds.append(self.log.synced_end)
+        others = (needed_from, self.keep_from, self.copy.bases.keep_from)
+        return min([*bounds, *(bound for bound in others if bound is not None)])
 
     def cut(self, number: int | None) -> LogCut:
         """What a read that was planned at a decision's number sees; without a number, whatever is visible."""
@@ -251,6 +325,21 @@ class Tablet:
 
     def advance(self) -> None:
         """Wake the waits that the high watermark has reached."""
+        if self.moved is not None:
+            self.moved()
+        if len(self.pending):
+            self.pending.advance(self.high_watermark)
+
+    def raise_high(self, high: int, stable: int | None = None) -> None:
+        """Everything below ``high`` is committed; below ``stable`` it is on the disks of all who count (R6).
+
+        Neither ever falls. Only for one copy of several, on the loop.
+        """
+        if self._held is not None and high > self._held:
+            self._held = high
+            self.log.keep_groups_from(high)
+        if stable is not None:
+            self._stable = max(stable, self._stable or 0)
         if len(self.pending):
             self.pending.advance(self.high_watermark)
 

@@ -91,8 +91,7 @@ class Recovery:
             self._durable_end = self._checkpoint.end_offset
             self._last_timestamp_ms = self._checkpoint.last_timestamp_ms
         if not self._segments:
-            starts = self._epochs.starts
-            self._begin_behind(max(self._durable_end, starts[-1].start_offset if starts else 0))
+            self._begin_without_segments()
         else:
             self._recover_from(*self._first_place())
         self._sync()
@@ -287,6 +286,13 @@ class Recovery:
             segment.end_offset = self._durable_end
         segment.index = None
         self._report.holes.append((segment.base_offset if end is None else end.offset, segment.end_offset))
+
+    def _begin_without_segments(self) -> None:
+        """Go on where a new log, one that goes on behind the lake, or a copy that has nothing but its base begins."""
+        starts = self._epochs.starts
+        self._begin_behind(max(self._durable_end, starts[-1].start_offset if starts else 0))
+        if self._checkpoint is not None and self._checkpoint.end_offset == self._end_offset:
+            self._writers = Writers(expiry_ms=self._writer_expiry_ms, states=self._checkpoint.writers)
 
     def _begin_behind(self, offset: int) -> None:
         """Go on at ``offset``, in a segment that the first append creates."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from strom.errors import ChecksumMismatch
 from strom.log.chain import Chain
 from strom.log.segment import Segment
@@ -47,15 +49,21 @@ def tail_begin(chain: Chain, limit: int, *, until: int, max_bytes: int) -> tuple
 
 def entries_between(chain: Chain, offset: int, until: int) -> list[SidecarEntry]:
     """The entries from the batch that holds ``offset`` to the one before ``until``."""
+    return list(entries_from(chain, offset, until))
+
+
+def entries_from(chain: Chain, offset: int, until: int) -> Iterator[SidecarEntry]:
+    """As ``entries_between``, one by one; none when the log ends at ``until`` and begins there."""
+    if offset >= until:
+        return
     segment, _, walk, entry = chain.locate(offset)
-    entries = [entry]
+    yield entry
     while walk.offset < until:
         if walk.offset == segment.end_offset:
             segment = chain.after(segment)
             files = chain.files_of(segment)
             walk = chain.walk(segment, files, files.index.start)
-        entries.append(walk.next())
-    return entries
+        yield walk.next()
 
 
 def batch_around(chain: Chain, offset: int) -> tuple[int, int]:

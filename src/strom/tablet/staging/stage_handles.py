@@ -66,6 +66,12 @@ class StageHandles:
         file.truncate(0)
         self._append(stage, path, file, [content])
 
+    def take(self, stage: Writable, file: File) -> None:
+        """Keep a file that was written elsewhere until its seal is durable; without a handle left it is synced now."""
+        if not self._room.keep(stage, file):
+            self._settle(file)
+            file.close()
+
     def append(self, stage: Writable, path: str, buffers: Sequence[Bytes]) -> None:
         """Add to a stage's file, all of it or nothing."""
         file = stage.file if stage.file is not None else self._files.open(path)

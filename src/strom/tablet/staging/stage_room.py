@@ -6,7 +6,7 @@ from collections import Counter
 
 from strom.errors import Busy
 from strom.runtime.locks import new_lock
-from strom.tablet.stage_handles import HandleRoom
+from strom.tablet.staging.stage_handles import HandleRoom
 
 NUMBER_MAX = 200_000
 """Stages of all buckets of a server: a name in memory and a file each."""

@@ -123,10 +123,11 @@ def encode_seal(seal: StageSeal) -> bytes:
     return _checked(SEAL.pack(0, *seal)) * SEAL_COPIES
 
 
-def read_sealed(files: Files, folder: str, stage_id: bytes) -> tuple[StageHead, StageSeal]:
-    """Head and seal of a sealed stage; ChecksumMismatch when they are not sound."""
-    path = stage_path(folder, stage_id, sealed=True)
-    file = files.open(path)
+def read_sealed(
+    files: Files, folder: str, stage_id: bytes, *, named: bool = True
+) -> tuple[StageHead, StageSeal]:
+    """Head and seal of a sealed stage; ChecksumMismatch when they are not sound. ``named``: it has its final name."""
+    file = files.open(stage_path(folder, stage_id, sealed=named))
     try:
         head, _ = _read_head(file, stage_id)
         return head, _read_seal(file)
@@ -134,9 +135,9 @@ def read_sealed(files: Files, folder: str, stage_id: bytes) -> tuple[StageHead, 
         file.close()
 
 
-def read_pieces(files: Files, folder: str, stage_id: bytes) -> Iterator[StagedBatches]:
-    """The pieces of a sealed stage, one at a time, every byte checked."""
-    file = files.open(stage_path(folder, stage_id, sealed=True))
+def read_pieces(files: Files, folder: str, stage_id: bytes, *, named: bool = True) -> Iterator[StagedBatches]:
+    """The pieces of a sealed stage, one at a time, every byte checked. ``named``: it has its final name."""
+    file = files.open(stage_path(folder, stage_id, sealed=named))
     try:
         _, position = _read_head(file, stage_id)
         seal = _read_seal(file)
