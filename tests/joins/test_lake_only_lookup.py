@@ -228,6 +228,32 @@ def test_a_partition_that_goes_amid_a_task_is_missed_by_none_of_its_keys(
             database.drop_table(result.table, if_missing="ignore")
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_task_finds_lake_only_rows_of_a_side_whose_other_side_has_none(
+    server: ServerProcess, side: str
+) -> None:
+    with kept_on(server) as (table, tierer, plan):
+        if side == "right":
+            names, select = [Side(one.table) for one in (plan.right, plan.left)], ["right.id", "left.rid"]
+            plan = join_plan(plan.server, *names, ["k"], "inner", select)
+        let_retention_drop(tierer, table, "d1")
+        result = result_of(plan, new_name("wide"), buckets=1, indexes={}, properties={})
+        database = connections.database(plan.server)
+        try:
+            seen = SideView(
+                *(written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)),
+                left_kept=lake_only_rows_of(plan.server, plan.left),
+                right_kept=lake_only_rows_of(plan.server, plan.right),
+            )
+            starts = {"left": "earliest", "right": "earliest"}
+            wanted = following(plan, starts, tasks=1, rows=10, fail_on_data_loss=True)
+            keys = groups(plan, ("k",), [row(1, 5), row(0, 3)])
+            counts = PartitionTask(Recompute(plan, result, wanted, 0, 60_000, seen)).run(keys).counts
+            assert (counts.left_rows, counts.right_rows) == ((4, 0) if side == "left" else (0, 4))
+        finally:
+            database.drop_table(result.table, if_missing="ignore")
+
+
 def test_too_many_rows_are_not_held_and_those_of_one_key_are(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,11 @@ HASHERS: dict[str, Callable[[int], int]] = {
 }
 
 
+def loaded_from(shards: list[ShardEntries]) -> KeyIndex:
+    """The index of exported shards."""
+    return KeyIndex.load([(one.prefix, one.depth, len(one.hashes)) for one in shards], shards)
+
+
 class _Keyed:
     """An index of integers whose hashes may be anything, as a store uses it."""
 
@@ -82,8 +87,8 @@ def test_an_index_knows_exactly_the_keys_it_was_given(
         assert {key for key, row in enumerate(rows) if row >= 0} == set(model)
         assert kept.index.newest(np.array(rows)).tolist() == [model.get(key, NONE) for key in range(42)]
         assert kept.index.keys == len(model)
-        assert kept.index.size == most, "row ids are given again before new ones are made"
-    loaded = KeyIndex.load([kept.index.export_shard(i) for i in range(kept.index.shards)])
+        assert kept.index.tables.size == most, "row ids are given again before new ones are made"
+    loaded = loaded_from([kept.index.export_shard(i) for i in range(kept.index.shards)])
     kept.index = loaded
     assert {key for key, row in enumerate(kept.find(list(range(42)))) if row >= 0} == set(model)
 
@@ -142,11 +147,13 @@ def test_exported_shards_make_the_same_index_and_only_changed_ones_are_dirty() -
     (dirty,) = index.dirty_shards()
     prefix, depth = index.place_of(dirty)
     assert int(hashes[0]) >> 64 - depth == prefix
-    loaded = KeyIndex.load(exported)
+    loaded = loaded_from(exported)
     assert len(loaded.dirty_shards()) == 0
     assert loaded.keys == len(hashes)
     assert np.array_equal(loaded.newest(loaded.find(hashes, None)), rows << 1)
-    assert loaded.tiles() == index.tiles() == [entries[:2] for entries in exported]
+    for shard, entries in enumerate(exported):
+        assert loaded.place_of(shard) == index.place_of(shard) == entries[:2]
+    assert loaded.shards == index.shards == len(exported)
     loaded.mark_dirty(3)
     assert loaded.dirty_shards().tolist() == [3]
 
@@ -179,7 +186,7 @@ def _entries(
 )
 def test_shards_that_cannot_be_are_refused(shards: list[ShardEntries]) -> None:
     with pytest.raises(StoreCorrupt):
-        KeyIndex.load(shards)
+        loaded_from(shards)
 
 
 def test_an_insert_that_cannot_be_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,12 +216,6 @@ def scalar_int() -> object:
     return types.BigInt()
 
 
-def test_a_description_names_what_is_held() -> None:
-    rows, _ = store(stored=10)
-    described = rows.describe()
-    assert (described["carried"], described["end"], described["stored_rows"]) == (0, 10, 10)
-
-
 def test_blocks_hold_the_rows_themselves_not_copies() -> None:
     rows, _ = store(stored=10)
     (first,), (second,) = rows.blocks(0, 10), rows.blocks(0, 10)

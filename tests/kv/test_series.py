@@ -67,7 +67,9 @@ def test_a_series_tells_the_state_at_every_offset_it_reaches(
             series = _step(series, model, base, name, value)
             assert (series.start, series.end) == (model.start, model.end)
             offsets = np.arange(model.start, model.end)
-            assert series.previous(offsets).tolist() == [model.cells.get(o, NONE) for o in offsets.tolist()]
+            assert series.snapshot().previous(offsets).tolist() == [
+                model.cells.get(o, NONE) for o in offsets.tolist()
+            ]
             assert _states(series, model) == {
                 below: _known(model, base, below) for below in range(model.start, model.end + 1)
             }
@@ -89,14 +91,14 @@ def _step(series: Series, model: _Model, base: int, name: str, value: object) ->
     elif name == "map":
         length = model.end - model.start + 1
         low, high = sorted(model.start + v % length for v in value)  # type: ignore[attr-defined]
-        cells = series.export(low, high)
+        cells = series.snapshot().export(low, high)
         cells.flags.writeable = False
         series.map(low, high, cells)
     else:
         loaded = Series(model.start)
         for low in range(model.start, model.end, value):  # type: ignore[call-overload]
             high = min(low + value, model.end)  # type: ignore[operator]
-            loaded.map(low, high, series.export(low, high))
+            loaded.map(low, high, series.snapshot().export(low, high))
         series = loaded
     return series
 
@@ -109,8 +111,10 @@ def _states(series: Series, model: _Model) -> dict[int, State]:
     newest = model.newest[-1]
     states: dict[int, State] = {}
     for below in range(model.start, model.end + 1):
-        stepped = series.step_back(np.array([*newest.values()], np.int64), below).tolist()
-        dead = [series.replaced(low, series.end, below=below).tolist() for low in (model.start, below)]
+        stepped = series.snapshot().step_back(np.array([*newest.values()], np.int64), below).tolist()
+        dead = [
+            series.snapshot().replaced(low, series.end, below=below).tolist() for low in (model.start, below)
+        ]
         states[below] = dict(zip(newest, stepped, strict=True)), dead
     return states
 
@@ -127,7 +131,7 @@ def test_a_view_stays_as_it_was() -> None:
     series.append(0, 2, np.array([0, 1]), np.array([NONE, 1]))
     view = series.snapshot()
     series.append(2, 1, np.array([2]), np.array([2]))
-    series.map(0, 2, series.export(0, 2))
+    series.map(0, 2, series.snapshot().export(0, 2))
     series.trim(2)
     assert view.previous(np.array([0, 1])).tolist() == [NONE, 1]
     assert view.replaced(0, 2, below=2).tolist() == [0]
@@ -148,9 +152,9 @@ def test_what_does_not_follow_is_refused() -> None:
             series.append(base, count, np.array(offsets), np.array(previous, np.int64))
     assert series.end == 10
     with pytest.raises(ValueError):
-        series.export(9, 10)
+        series.snapshot().export(9, 10)
     with pytest.raises(ValueError):
-        series.step_back(np.array([10 << 1]), 10)
+        series.snapshot().step_back(np.array([10 << 1]), 10)
 
 
 def test_a_mapped_piece_that_points_forward_is_told_and_does_not_loop() -> None:
@@ -158,7 +162,7 @@ def test_a_mapped_piece_that_points_forward_is_told_and_does_not_loop() -> None:
         series = Series()
         series.map(0, 2, np.array([0, cell]))
         with pytest.raises(StoreCorrupt):
-            series.step_back(np.array([1 << 1]), 0)
+            series.snapshot().step_back(np.array([1 << 1]), 0)
     with pytest.raises(StoreCorrupt):
         Series().map(0, 3, np.array([0, 0]))
 
@@ -168,6 +172,6 @@ def test_mapping_frees_memory() -> None:
     count = 3 * module.PIECE_CELLS
     series.append(0, count, np.arange(count), np.full(count, NONE))
     before = series.memory_bytes
-    series.map(0, count, series.export(0, count))
+    series.map(0, count, series.snapshot().export(0, count))
     assert before >= 8 * count
     assert series.memory_bytes == 0

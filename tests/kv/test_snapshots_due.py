@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kv.test_opening import opened, upkeep, write
+from kv.test_opening import opened, rows_of, upkeep, write
 from strom.errors import StorageFull, StorageOffline
 from strom.kv.snapshot.snapshot import SnapshotJob
 from strom.log.sync import SyncPoint
@@ -112,3 +112,29 @@ def test_a_bucket_whose_log_could_not_be_synced_for_a_snapshot_is_served_no_more
     again = opened(tmp_path)
     assert again.live_rows() == 50
     again.close()
+
+
+@pytest.mark.parametrize("error", [StorageFull("no room"), StorageOffline("gone"), OSError(5, "the disk")])
+def test_a_last_snapshot_that_fails_does_not_keep_a_bucket_from_closing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    tried = []
+
+    def fail(_: SnapshotJob) -> None:
+        tried.append(error)
+        raise error
+
+    settings = KeySettings(snapshot_bytes=1_000, snapshot_ms=NEVER, lease_ms=0)
+    tablet = opened(tmp_path, settings)
+    write(tablet, 0, 400)
+    expected = rows_of(tablet)
+    with monkeypatch.context() as patch:
+        patch.setattr(SnapshotJob, "write", fail)
+        tablet.close()
+    assert tried == [error]
+    again = opened(tmp_path, settings)
+    assert rows_of(again) == expected, "replayed from the log"
+    again.close()
+    once_more = opened(tmp_path, settings)
+    assert rows_of(once_more) == expected
+    once_more.close()

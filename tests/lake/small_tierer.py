@@ -20,7 +20,7 @@ from typing import Any, Literal
 import strom
 from strom.client.admin.lake_admin import LakeAdmin
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.cut import Cut
+from strom.client.plan.cut import Cut, CutTerms
 from strom.client.plan.log_plan import buckets_of
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
 from strom.lake.iceberg.commit import commit_round
@@ -103,7 +103,7 @@ class SmallTierer:
         info: TableInfo = self._run(self._cluster.table(lake.path))
         buckets = self._buckets(info)
         known = {bucket: place for bucket in buckets if (place := _place(base, bucket)) is not None}
-        vector = self._run(self._door.cut(info, list(buckets), sync=True, known=known))
+        vector = self._run(self._door.cut(info, list(buckets), CutTerms(sync=True, known=known)))
         tasks: list[tuple[RoundPart, ...]] = []
         ends: dict[LakeKey, Tiered] = {}
         for bucket, partition in buckets.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lake.drill_place import COLUMNS, LAKE, House, ids, put
+from strom.client.plan.cut import CutTerms
 from strom.client.plan.key_plan import Instant
 from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.lake_report import readable_low
@@ -30,7 +31,7 @@ def test_dead_offsets_of_many_records_are_the_same_in_parts(
         table.delete([{"id": number} for number in range(0, 40, 10)])
         table.flush()
         bucket = BucketId(table.table_id, None, 0)
-        cut = tierer._run(tierer._door.cut(table.info, [bucket], known={bucket: start}))[bucket]
+        cut = tierer._run(tierer._door.cut(table.info, [bucket], CutTerms(known={bucket: start})))[bucket]
         instant = Instant(bucket, None, cut.end, cut.epoch, start=start.offset)
         dead = table.dead_offsets(instant, start_epoch=start.epoch)
         assert dead.tolist() == sorted({0, *range(5, 20), 20, 30})

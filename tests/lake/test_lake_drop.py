@@ -9,7 +9,7 @@ import pytest
 
 import strom
 from lake.drill_place import COLUMNS, LAKE, House, ids, put, record_of
-from strom.client.admin.lake_admin import LakeAdmin
+from strom.client.admin.lake_admin import Heartbeat, LakeAdmin
 from strom.errors import InvalidRequest, LakeOfAnotherTable, LakeSnapshotNotFound, LakeUnavailable
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.catalogs import LakeCatalog
@@ -224,7 +224,7 @@ def test_a_round_that_reports_when_its_lake_is_gone_is_not_believed(house: House
         put(table, *range(10))
         head = tierer.round(table, end="commit")
         admin = LakeAdmin(db.session.cluster)
-        beat = db.session.run(admin.heartbeat("late", wants=1, tables=[table.table_id]))
+        beat = db.session.run(admin.heartbeat(Heartbeat("late", wants=1, tables=[table.table_id])))
         (held,) = beat.assigned
         table.alter(set=OFF)
         assert db.lake_drop("t").own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,21 @@ PAGE = Path(__file__).parents[2] / "docs" / "types.md"
 def test_json_and_sql_read_back_to_the_same_type(data_type: t.DataType) -> None:
     assert t.from_json(data_type.to_json()) == data_type
     assert t.parse(data_type.sql()) == data_type
-    assert t.parse(data_type.sql().lower()).to_arrow() == t.parse(data_type.sql().lower()).to_arrow()
+
+
+@pytest.mark.parametrize(
+    "other", [str.lower, str.capitalize, str.swapcase], ids=lambda change: change.__name__
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(kind.word for kind in t.SCALARS),
+        *("INTEGER", "BOOL", "DEC(7, 2)", "NUMERIC(7, 2)"),
+        *("DECIMAL(10, 2) NOT NULL", "ARRAY<INT>", "MAP<STRING, BIGINT>", "ROW<`a` INT>"),
+    ],
+)
+def test_case_does_not_matter(text: str, other: Callable[[str], str]) -> None:
+    assert t.parse(other(text).replace("`A`", "`a`")) == t.parse(text)
 
 
 @settings(max_examples=100, deadline=None)

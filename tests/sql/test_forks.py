@@ -32,6 +32,36 @@ def test_a_child_of_a_process_with_idle_databases_lives() -> None:
     assert ran.stdout.split() == ["0", "0", "0"], ran.stderr
 
 
+OWN = """
+import os
+from strom.sql.duck import give_back, open_duck
+
+database = open_duck()
+database.execute("ATTACH ':memory:' AS parents")
+database.execute("BEGIN")
+give_back(database, [])
+del database
+
+
+def is_the_parents():
+    found = open_duck().execute("SELECT database_name FROM duckdb_databases()").fetchall()
+    return ("parents",) in found
+
+
+child = os.fork()
+if child == 0:
+    os._exit(1 if is_the_parents() else 7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), is_the_parents())
+"""
+
+
+def test_a_child_queries_a_database_of_its_own_and_the_parent_keeps_its() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", OWN], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.stdout.strip() == "7 True", ran.stderr
+
+
 QUERIED = """
 import os, sys
 import pyarrow as pa

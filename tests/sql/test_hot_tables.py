@@ -202,6 +202,24 @@ def test_a_query_that_does_not_fit_says_what_is_wrong(
         db.sql(query.format(t=users.name)).to_arrow()
 
 
+def test_a_value_that_does_not_fit_is_said_of_the_query_when_it_runs(
+    db: strom.Database, users: strom.Table
+) -> None:
+    result = db.sql(f"SELECT city::INT AS number FROM {users.name}")
+    with pytest.raises(InvalidQuery, match=r"'c[0-3]'"):
+        result.to_arrow()
+
+
+def test_a_read_that_the_servers_refuse_ends_the_query_with_what_they_said(db: strom.Database) -> None:
+    table = db.create_table(new_name("sql"), {"id": "BIGINT"})
+    table.append({"id": [1, 2, 3]})
+    with db.sql(f"SELECT id FROM {table.name}") as result:
+        assert result.to_arrow().num_rows == 3
+        db.drop_table(table.name)
+        with pytest.raises(TableNotFound):
+            result.to_arrow()
+
+
 def test_a_variable_of_the_callers_is_no_table(db: strom.Database) -> None:
     secret_rows = pa.table({"a": [1]})
     with pytest.raises(TableNotFound):

@@ -86,8 +86,3 @@ class ChangelogPlan:
     def records(self) -> int:
         """Records of the batch; 0 for a batch without effect."""
         return len(self.kinds)
-
-    @property
-    def offsets(self) -> int:
-        """Offsets the batch takes."""
-        return max(1, len(self.kinds))

@@ -63,7 +63,7 @@ def live_blocks(
                 continue  # a cut may have revived an image that was seen dead, and the series forgot its death
             view = store.series.snapshot()
             # Once the lock is free, records above the high watermark may be cut and replaced by others.
-            above = store.series.replaced(high, store.published, below=at)
+            above = store.series.snapshot().replaced(high, store.published, below=at)
         replaced = _distinct(
             [_within(view.replaced(at, high, below=at), start, reached), _within(above, start, reached)]
         )
@@ -124,7 +124,7 @@ def count_live(store: KeyStore, at: int) -> int:
     if at == published:
         return store.rows.live_count
     above = sum(int(block.live.sum()) for block in store.rows.blocks(at, published, store.definition.key))
-    return store.rows.live_count - above + len(store.series.replaced(at, published, below=at))
+    return store.rows.live_count - above + len(store.series.snapshot().replaced(at, published, below=at))
 
 
 def dead_between(store: KeyStore, start: int, first: int, end: int) -> Int64s:

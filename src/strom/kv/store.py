@@ -103,6 +103,7 @@ class KeyStore:
         self.cuts = 0
         """The number of truncations: what was read before the last one may have been undone."""
         self.undo: deque[BatchUndo] = deque()
+        self._undo_start = published
         self.lists: dict[str, SecondaryIndex] = {}
         """Includes lists that are still being built: publishing maintains them all."""
         self.key_layout = RowLayout(pa.schema([definition.arrow.field(p) for p in definition.key]))
@@ -155,13 +156,8 @@ class KeyStore:
         row_ids = self.index.find(hashes, None if directory is None else self._same(directory, firsts))
         return KeyGroups(order, starts, hashes, row_ids, self.index.newest(row_ids))
 
-    def find(self, keys: ColumnSource) -> Int64s:
-        """The row ids of keys, -1 for unknown ones. In the lane, or under the lock."""
-        hashes = self.hasher.hash(keys)
-        return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
-
     def find_hashed(self, keys: ColumnSource, hashes: Hashes) -> Int64s:
-        """Like ``find``, with hashes computed before the lock was taken."""
+        """The row ids of keys, -1 for unknown ones. In the lane, or under the lock; hashed before it was taken."""
         return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
 
     def _same_keys(self, keys: ColumnSource) -> Same:
@@ -305,7 +301,11 @@ class KeyStore:
         if undo and undo[0].end_offset <= high_watermark:
             with self.lock:
                 while undo and undo[0].end_offset <= high_watermark:
-                    undo.popleft()
+                    self._undo_start = undo.popleft().end_offset
+
+    def can_cut(self, end: int) -> bool:
+        """Whether every batch from ``end`` on can be undone."""
+        return end >= self._undo_start
 
     def truncate(self, end: int) -> None:
         """Undo every batch from ``end`` on: afterwards the state is what it was then."""

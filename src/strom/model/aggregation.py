@@ -13,24 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from strom.errors import InvalidConfig
-from strom.model.data_type import (
-    BigInt,
-    Boolean,
-    Bytes,
-    Char,
-    DataType,
-    Date,
-    Decimal,
-    Double,
-    Float,
-    Int,
-    SmallInt,
-    String,
-    Time,
-    Timestamp,
-    TimestampLtz,
-    TinyInt,
-)
+from strom.model import data_type as types
 from strom.model.document import canonical
 from strom.model.names import nearest
 from strom.model.schema import Column, Schema
@@ -43,12 +26,12 @@ SUM_COLUMN = "sum"
 COUNT_COLUMN = "count"
 """``avg`` names the two columns that hold its sum and its count: ``fields.price.avg.sum`` = "price_sum"."""
 
-_NUMBERS = (TinyInt, SmallInt, Int, BigInt, Float, Double, Decimal)
-_ORDERED = (*_NUMBERS, Char, String, Date, Time, Timestamp, TimestampLtz)
-_TEXT = (Char, String)
-_ANY: tuple[type[DataType], ...] = (DataType,)
+_NUMBERS = (types.TinyInt, types.SmallInt, types.Int, types.BigInt, types.Float, types.Double, types.Decimal)
+_ORDERED = (*_NUMBERS, types.Char, types.String, types.Date, types.Time, types.Timestamp, types.TimestampLtz)
+_TEXT = (types.Char, types.String)
+_ANY: tuple[type[types.DataType], ...] = (types.DataType,)
 
-FUNCTIONS: Mapping[str, tuple[type[DataType], ...]] = {
+FUNCTIONS: Mapping[str, tuple[type[types.DataType], ...]] = {
     "sum": _NUMBERS,
     "product": _NUMBERS,
     "max": _ORDERED,
@@ -59,12 +42,12 @@ FUNCTIONS: Mapping[str, tuple[type[DataType], ...]] = {
     "first_value_ignore_nulls": _ANY,
     "listagg": _TEXT,
     "string_agg": _TEXT,
-    "rbm32": (Bytes,),
-    "rbm64": (Bytes,),
-    "bool_and": (Boolean,),
-    "bool_or": (Boolean,),
-    "count": (Int, BigInt),
-    AVERAGE: (Float, Double, Decimal),
+    "rbm32": (types.Bytes,),
+    "rbm64": (types.Bytes,),
+    "bool_and": (types.Boolean,),
+    "bool_or": (types.Boolean,),
+    "count": (types.Int, types.BigInt),
+    AVERAGE: (types.Float, types.Double, types.Decimal),
 }
 """Each function with the column types it works on. ``count`` and ``avg`` are Strom's own."""
 
@@ -134,7 +117,7 @@ def _states(column: Column) -> tuple[str, ...]:
 
 
 def _check_average(schema: Schema, column: Column, found: Aggregate) -> None:
-    exact = isinstance(column.type, Decimal)
+    exact = isinstance(column.type, types.Decimal)
     total, count = (schema.find(found.parameters[name]) for name in (SUM_COLUMN, COUNT_COLUMN))
     for state, name in ((total, SUM_COLUMN), (count, COUNT_COLUMN)):
         if state is None or state.name in schema.primary_key or state.aggregation is not None:
@@ -149,10 +132,10 @@ def _check_average(schema: Schema, column: Column, found: Aggregate) -> None:
             )
     assert total is not None
     assert count is not None
-    fits = isinstance(total.type, Double)
+    fits = isinstance(total.type, types.Double)
     if exact:
-        fits = isinstance(total.type, Decimal) and total.type.scale == column.type.scale  # type: ignore[attr-defined]
-    if not fits or not isinstance(count.type, BigInt):
+        fits = isinstance(total.type, types.Decimal) and total.type.scale == column.type.scale  # type: ignore[attr-defined]
+    if not fits or not isinstance(count.type, types.BigInt):
         wanted = f"DECIMAL(38, {getattr(column.type, 'scale', 0)})" if exact else "DOUBLE"
         raise InvalidConfig(
             f"Column {column.name!r}: its sum needs {wanted} and its count BIGINT, not {total.type} and {count.type}",
@@ -225,7 +208,7 @@ def refusing_column(schema: Schema) -> str | None:
         if column.aggregation is None:
             continue
         function = aggregate_of(column).function
-        exact = isinstance(column.type, Decimal) and function in ("sum", "product", AVERAGE)
+        exact = isinstance(column.type, types.Decimal) and function in ("sum", "product", AVERAGE)
         if exact or function in ("listagg", "string_agg", "rbm32", "rbm64"):
             return column.name
     return None

@@ -43,11 +43,6 @@ class EncodedKeys(NamedTuple):
         """Bytes of each key."""
         return np.diff(self.starts)
 
-    def to_list(self) -> list[bytes]:
-        """Each key by itself."""
-        whole = self.data.tobytes()
-        return [whole[low:high] for low, high in zip(self.starts[:-1], self.starts[1:], strict=True)]
-
 
 class _Piece(Protocol):
     """One column's part of every key."""

@@ -39,12 +39,17 @@ def check_name(kind: Literal["database", "table"], text: str) -> None:
 
 def name_complaint(text: str) -> str | None:
     """What is wrong with a name, or None."""
+    return complaint_about(text, _NAME, "use letters, digits, '_' and '-', and do not begin with '-'")
+
+
+def complaint_about(text: str, pattern: re.Pattern[str], advice: str) -> str | None:
+    """What is wrong with a name that has to match a pattern, or None."""
     if not text:
         return "it is empty"
     if len(text) > NAME_LENGTH_MAX:
         return f"it has {len(text)} characters; at most {NAME_LENGTH_MAX} are allowed"
-    if not _NAME.fullmatch(text):
-        return "use letters, digits, '_' and '-', and do not begin with '-'"
+    if not pattern.fullmatch(text):
+        return advice
     if text.startswith("__"):
         return "names that begin with '__' are reserved for the system"
     return None

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from strom.errors import InvalidPartition
 from strom.model.data_type import DataType
-from strom.model.names import NAME_LENGTH_MAX, nearest
+from strom.model.names import complaint_about, nearest
 from strom.runtime.units import counted
 
 SEPARATOR = "$"
@@ -49,15 +49,7 @@ def partition_name(values: Sequence[str]) -> str:
 
 def value_complaint(text: str) -> str | None:
     """What is wrong with a partition value, or None."""
-    if not text:
-        return "it is empty"
-    if len(text) > NAME_LENGTH_MAX:
-        return f"it has {len(text)} characters; at most {NAME_LENGTH_MAX} are allowed"
-    if not _VALUE.fullmatch(text):
-        return "use letters, digits, '_' and '-'"
-    if text.startswith("__"):
-        return "names that begin with '__' are reserved for the system"
-    return None
+    return complaint_about(text, _VALUE, "use letters, digits, '_' and '-'")
 
 
 def check_values(keys: Sequence[str], values: Sequence[str]) -> None:

@@ -101,6 +101,8 @@ _LOG = (
              alterable=True, choices=("inherit", "os", "group")),
     Property("table.replication.factor", "int", None, "Copies of each bucket; the server's "
              "`default.replication.factor` when not set.", low=1, high=128),
+    Property("table.min.insync", "int", None, "In a cluster: copies that must be in sync for a write with `acks=all`; "
+             "when not set, 1 of one or two copies and 2 of more. Strom's own.", alterable=True, low=1, high=128),
 )  # fmt: skip
 
 _PARTITIONS = (
@@ -300,6 +302,12 @@ def durability(properties: Mapping[str, str]) -> Durability | None:
 def replication_factor(properties: Mapping[str, str]) -> int | None:
     """Copies of each bucket; None to take the server's setting."""
     value = _read(properties, "table.replication.factor")
+    return None if value is None else int(value)
+
+
+def min_insync(properties: Mapping[str, str]) -> int | None:
+    """Copies that must be in sync for a write with ``acks=all``; None for the default."""
+    value = _read(properties, "table.min.insync")
     return None if value is None else int(value)
 
 

@@ -133,11 +133,7 @@ class TableDescription:
             column = self.schema.column(name)
             if column.type.nested or isinstance(column.type, Decimal):
                 raise InvalidTable(f"{column.type} column {name!r} cannot be a partition key", column=name)
-            if self.has_primary_key and name not in self.schema.primary_key:
-                raise InvalidTable(
-                    f"Partition key {name!r} must be part of the primary key {list(self.schema.primary_key)}",
-                    column=name,
-                )
+            self._check_within_primary_key("Partition key", name)
         if self.has_primary_key and not self._physical_key():
             raise InvalidTable("The primary key needs a column besides the partition keys")
 
@@ -149,11 +145,12 @@ class TableDescription:
                 raise InvalidTable(f"{column.type} column {name!r} cannot be a bucket key", column=name)
             if name in self.partition_keys:
                 raise InvalidTable(f"Bucket key {name!r} is a partition key already", column=name)
-            if self.has_primary_key and name not in self.schema.primary_key:
-                raise InvalidTable(
-                    f"Bucket key {name!r} must be part of the primary key {list(self.schema.primary_key)}",
-                    column=name,
-                )
+            self._check_within_primary_key("Bucket key", name)
+
+    def _check_within_primary_key(self, role: str, name: str) -> None:
+        key = self.schema.primary_key
+        if key and name not in key:
+            raise InvalidTable(f"{role} {name!r} must be part of the primary key {list(key)}", column=name)
 
     def _check_key(self, role: str, names: tuple[str, ...]) -> None:
         if len(set(names)) < len(names):

@@ -11,28 +11,14 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from strom.errors import InvalidTable
-from strom.model.data_type import (
-    DEPTH_MAX,
-    SCALARS,
-    Array,
-    Binary,
-    Char,
-    DataType,
-    Decimal,
-    Map,
-    Row,
-    RowField,
-    Time,
-    Timestamp,
-    TimestampLtz,
-)
+from strom.model import data_type as types
 from strom.model.token_reader import TokenReader
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[^\W\d]\w*)|(?P<number>\d{1,10})|`(?P<quoted>(?:[^`]|``)*)`|(?P<sign>[<>(),:]))"
 )
 
-_WORDS: dict[str, type[DataType]] = {kind.word: kind for kind in SCALARS}
+_WORDS: dict[str, type[types.DataType]] = {kind.word: kind for kind in types.SCALARS}
 _ALIASES = {"INTEGER": "INT", "BOOL": "BOOLEAN", "DEC": "DECIMAL", "NUMERIC": "DECIMAL"}
 _ELSEWHERE = {
     "VARCHAR": "STRING",
@@ -62,17 +48,17 @@ _ELSEWHERE = {
     "DATE32": "DATE",
     "DICT": "MAP",
 }
-_PARAMETERS: dict[type[DataType], tuple[int, ...]] = {
-    Decimal: (10, 0),
-    Char: (1,),
-    Binary: (1,),
-    Time: (0,),
-    Timestamp: (6,),
-    TimestampLtz: (6,),
+_PARAMETERS: dict[type[types.DataType], tuple[int, ...]] = {
+    types.Decimal: (10, 0),
+    types.Char: (1,),
+    types.Binary: (1,),
+    types.Time: (0,),
+    types.Timestamp: (6,),
+    types.TimestampLtz: (6,),
 }
 
 
-def parse(text: str) -> DataType:
+def parse(text: str) -> types.DataType:
     """The type in SQL text; :class:`InvalidTable` says where it cannot be read."""
     reader = _Reader(text, _TOKEN)
     data_type = reader.type(1)
@@ -92,9 +78,9 @@ class _Reader(TokenReader):
             position=self.start,
         )
 
-    def type(self, depth: int) -> DataType:
-        if depth > DEPTH_MAX:
-            self.fail(f"at most {DEPTH_MAX} levels")
+    def type(self, depth: int) -> types.DataType:
+        if depth > types.DEPTH_MAX:
+            self.fail(f"at most {types.DEPTH_MAX} levels")
         data_type = self.bare_type(depth)
         if self.skip_word("not"):
             if not self.skip_word("null"):
@@ -103,7 +89,7 @@ class _Reader(TokenReader):
         self.skip_word("null")
         return data_type
 
-    def bare_type(self, depth: int) -> DataType:
+    def bare_type(self, depth: int) -> types.DataType:
         if self.kind != "word":
             self.fail("the name of a type")
         word = _ALIASES.get(self.token.upper(), self.token.upper())
@@ -119,25 +105,25 @@ class _Reader(TokenReader):
         self.need(">")
         return nested
 
-    def nested(self, word: str, depth: int) -> DataType:
+    def nested(self, word: str, depth: int) -> types.DataType:
         if word == "ARRAY":
-            return Array(self.type(depth))
+            return types.Array(self.type(depth))
         if word == "MAP":
             key = self.type(depth)
             self.need(",")
-            return Map(key, self.type(depth))
+            return types.Map(key, self.type(depth))
         fields = [self.field(depth)]
         while self.skip(","):
             fields.append(self.field(depth))
-        return Row(tuple(fields))
+        return types.Row(tuple(fields))
 
-    def field(self, depth: int) -> RowField:
+    def field(self, depth: int) -> types.RowField:
         if self.kind not in ("word", "quoted"):
             self.fail("the name of a field")
         name = self.token.replace("``", "`")
         self.advance()
         self.skip(":")
-        return RowField(name, self.type(depth))
+        return types.RowField(name, self.type(depth))
 
     def parameters(self, defaults: tuple[int, ...]) -> tuple[int, ...]:
         """The numbers in parentheses, with defaults for missing ones."""

@@ -130,7 +130,7 @@ def from_arrow(arrow: pa.DataType, nullable: bool = True) -> DataType:
     Layout variants (large, view, dictionary, run-end, fixed-size list, extension) become the plain type; unsigned and
     half-width numbers become the next wider type. Other types are refused with a suggestion.
     """
-    kind = _from_simple(arrow)
+    kind = _SIMPLE.get(str(arrow))
     if kind is None:
         kind = _from_parametric(arrow)
     if kind is None:
@@ -178,10 +178,6 @@ _HINTS = {
 }
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-
-
-def _from_simple(arrow: pa.DataType) -> DataType | None:
-    return _SIMPLE.get(str(arrow))
 
 
 def _from_parametric(arrow: pa.DataType) -> DataType | None:

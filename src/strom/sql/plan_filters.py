@@ -6,16 +6,7 @@ import decimal
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from strom.model.data_type import (
-    BigInt,
-    DataType,
-    Decimal,
-    Int,
-    SmallInt,
-    Timestamp,
-    TimestampLtz,
-    TinyInt,
-)
+from strom.model import data_type as types
 from strom.model.filters.predicate import And, Compare, In, IsNull, Like, Or, Predicate
 from strom.model.filters.predicate_literals import Nanoseconds
 from strom.model.schema import Schema
@@ -39,7 +30,12 @@ _LIKES = {
     "ends_with": "ends",
     "contains": "contains",
 }
-_DIGITS: dict[type[DataType], int] = {TinyInt: 3, SmallInt: 5, Int: 10, BigInt: 19}
+_DIGITS: dict[type[types.DataType], int] = {
+    types.TinyInt: 3,
+    types.SmallInt: 5,
+    types.Int: 10,
+    types.BigInt: 19,
+}
 """Of the largest value."""
 _WIDER = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19, "HUGEINT": 39}
 """Integers of fewer digits fit into DuckDB's type: comparing after such a cast is comparing the column."""
@@ -156,16 +152,16 @@ class _Filters:
         return In(column, tuple(values))
 
 
-def _widens(data_type: DataType, target: dict[str, Any]) -> bool:
+def _widens(data_type: types.DataType, target: dict[str, Any]) -> bool:
     """Whether a type converts to DuckDB's without loss: nothing is rounded, nothing is too large."""
     kind = str(target.get("id", ""))
-    if isinstance(data_type, Timestamp):
+    if isinstance(data_type, types.Timestamp):
         return kind == "TIMESTAMP" and data_type.precision <= 6
-    if isinstance(data_type, TimestampLtz):
+    if isinstance(data_type, types.TimestampLtz):
         return kind == "TIMESTAMP WITH TIME ZONE" and data_type.precision <= 6
-    if isinstance(data_type, Decimal):
+    if isinstance(data_type, types.Decimal):
         whole, scale = data_type.precision - data_type.scale, data_type.scale
-    elif isinstance(data_type, TinyInt | SmallInt | Int | BigInt):
+    elif isinstance(data_type, types.TinyInt | types.SmallInt | types.Int | types.BigInt):
         whole, scale = _DIGITS[type(data_type)], 0
     else:
         return False

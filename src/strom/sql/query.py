@@ -236,10 +236,6 @@ class Query:
         found = float(self._stand_ins.connection.query_progress())
         return None if found < 0 else found
 
-    def interrupt(self) -> None:
-        """Interrupt the query. Any thread may call."""
-        self._stand_ins.connection.interrupt()
-
     def close(self) -> None:
         """Release everything. A second call does nothing, nor does a call in a forked child."""
         if not self._closed and self._process == os.getpid():

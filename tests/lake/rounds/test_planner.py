@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from strom.client.plan.cut import Cut
+from strom.client.plan.cut import Cut, CutTerms
 from strom.errors import LakeConflict
 from strom.lake.rounds.parts import Bounds
 from strom.lake.rounds.planner import RoundPlanner
@@ -24,8 +24,8 @@ class Servers:
         self.grouped = grouped
         self.asked: list[dict[BucketId, int | None]] = []
 
-    def cut(self, table: Any, buckets: list[BucketId], **terms: Any) -> dict[BucketId, Cut]:
-        at_most = terms.get("at_most") or {}
+    def cut(self, table: Any, buckets: list[BucketId], terms: CutTerms) -> dict[BucketId, Cut]:
+        at_most = terms.at_most
         self.asked.append({bucket: at_most.get(bucket) for bucket in buckets})
         ends = {one: END if self.grouped else min(END, at_most.get(one, END)) for one in buckets}
         return {one: Cut(0, end, end // 5, self.grouped) for one, end in ends.items()}

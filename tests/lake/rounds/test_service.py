@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from strom.client.admin.lake_admin import Assigned, Ended, LakeFacts, Running, Tidings
+from strom.client.admin.lake_admin import Assigned, Ended, Heartbeat, LakeFacts, Running, Tidings
 from strom.client.admin.lake_status import LakeBucket, LakeStatus
 from strom.coordinator.tiering import Beat, ReportedProgress, Tiering
 from strom.errors import Disconnected, LakeCorrupt, LakeUnavailable, TableNotFound
@@ -48,13 +48,13 @@ class Coordinator:
         self.elsewhere: Callable[[int], bool] = lambda beat: False
         self.on_beat: Callable[[int], None] = lambda number: None
 
-    def heartbeat(self, service_id: str, **said: Any) -> Tidings:
+    def heartbeat(self, beat: Heartbeat) -> Tidings:
         if self.down:
             self.down -= 1
             raise Disconnected("nobody there")
-        self.beats.append(said)
+        self.beats.append(vars(beat))
         self.on_beat(len(self.beats))
-        found = () if said.get("leaving") or not self._answers else tuple(self._answers.pop(0))
+        found = () if beat.leaving or not self._answers else tuple(self._answers.pop(0))
         return Tidings(found, frozenset(self._cancelled(len(self.beats))), 60_000, None)
 
     def lake_tables(self) -> list[LakeFacts]:
@@ -177,11 +177,11 @@ def test_keeping_a_lake_in_order_is_not_given_up_because_the_next_round_of_the_t
     given_up: list[int] = []
 
     class Real(Coordinator):
-        def heartbeat(self, service_id: str, **said: Any) -> Tidings:
-            super().heartbeat(service_id, **said)
-            named = {(one.table_id, one.round): ReportedProgress() for one in said.get("running", ())}
-            beat = Beat(service_id, said["wants"], named, leaving=said.get("leaving", False))
-            orders = tiering.heartbeat(beat, {1: 0}, len(self.beats), numbers, issued=1000)
+        def heartbeat(self, beat: Heartbeat) -> Tidings:
+            super().heartbeat(beat)
+            named = {(one.table_id, one.round): ReportedProgress() for one in beat.running}
+            heard = Beat(beat.service_id, beat.wants, named, leaving=beat.leaving)
+            orders = tiering.heartbeat(heard, {1: 0}, len(self.beats), numbers, issued=1000)
             if overtaken and len(self.beats) > overtaken[0] + 2:
                 late.set()
             return Tidings(

@@ -13,6 +13,7 @@ from api.place import events
 from lake.small_tierer import LocalJobs
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import facts_of, iceberg, in_lake
+from strom.client.admin.lake_admin import Heartbeat
 from strom.errors import LakeUnavailable
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.table import LakeTable
@@ -50,7 +51,7 @@ class Service:
     def round(self) -> RoundResult:
         """One."""
         info, name = self._table.info, self._context.service_id
-        told = self._context.cluster.heartbeat(name, wants=1, tables=[info.table_id], at_once=True)
+        told = self._context.cluster.heartbeat(Heartbeat(name, wants=1, tables=[info.table_id], at_once=True))
         (assigned,) = told.assigned
         lake = LakeTable.ensure(
             self.catalog, info.path, info.table_id, info.description, created_ms=info.created_ms

@@ -72,11 +72,6 @@ class KeyIndex:
         return self._size - self._free_count
 
     @property
-    def size(self) -> int:
-        """All row ids are below this."""
-        return self._size
-
-    @property
     def memory_bytes(self) -> int:
         """Memory in use."""
         return self._table.memory_bytes + 8 * self._size + self._free.nbytes
@@ -167,11 +162,6 @@ class KeyIndex:
         """Export the shard again: the snapshot did not keep what was exported (stepped back, left out, not written)."""
         self._table.shards[shard, DIRTY] = 1
 
-    def tiles(self) -> list[tuple[int, int]]:
-        """The (prefix, depth) of every shard, by number."""
-        shards = self._table.shards[: self._table.count]
-        return list(zip(shards[:, PREFIX].tolist(), shards[:, DEPTH].tolist(), strict=True))
-
     def place_of(self, shard: int) -> tuple[int, int]:
         """The shard's (prefix, depth), which names it in files."""
         return int(self._table.shards[shard, PREFIX]), int(self._table.shards[shard, DEPTH])
@@ -187,14 +177,11 @@ class KeyIndex:
         return self.entries(shard)
 
     @classmethod
-    def load(cls, shards: Iterable[ShardEntries]) -> KeyIndex:
-        """The index that was exported shard by shard. Impossible entries raise :class:`StoreCorrupt`."""
-        shards = list(shards)
-        return cls.load_each([(one.prefix, one.depth, len(one.hashes)) for one in shards], shards)
+    def load(cls, tiles: Sequence[tuple[int, int, int]], shards: Iterable[ShardEntries]) -> KeyIndex:
+        """The index that was exported shard by shard. Impossible entries raise :class:`StoreCorrupt`.
 
-    @classmethod
-    def load_each(cls, tiles: Sequence[tuple[int, int, int]], shards: Iterable[ShardEntries]) -> KeyIndex:
-        """Like ``load``, for shards read one by one. ``tiles``: the prefix, depth and number of entries of each."""
+        ``tiles``: the prefix, depth and number of entries of each shard, before the first of them is read.
+        """
         made = cls([tile[:2] for tile in tiles])
         for shard, (_, _, entries) in enumerate(tiles):
             made._table.make_room(shard, entries)

@@ -78,12 +78,8 @@ class RowLists:
             row_ids, self._size, heads.shift, heads.directory, heads.shards, self._cells.table
         )
 
-    def rows(self, hash_: int) -> Int64s:
-        """The rows of one list, the most recently linked first."""
-        return self.rows_many(np.array([hash_], np.uint64))[1]
-
     def rows_many(self, hashes: Hashes) -> tuple[Int64s, Int64s]:
-        """The rows of several lists: positions in ``hashes``, and row ids."""
+        """The rows of several lists, in each the most recently linked first: positions in ``hashes``, and row ids."""
         hashes = np.ascontiguousarray(hashes, np.uint64)
         first = self._heads.find(hashes)
         total = kernels.count(first, self._cells.table)

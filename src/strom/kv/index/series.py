@@ -212,19 +212,3 @@ class Series:
             lows, addresses = ([piece[field] for piece in self._pieces] for field in (0, 2))
             self._frame = Frame(tuple(self._pieces), np.array(lows, np.int64), np.array(addresses, np.int64))
         return self._frame
-
-    def previous(self, offsets: Int64s) -> Int64s:
-        """See :meth:`SeriesView.previous`."""
-        return self.snapshot().previous(offsets)
-
-    def step_back(self, versions: Int64s, below: int) -> Int64s:
-        """See :meth:`SeriesView.step_back`."""
-        return self.snapshot().step_back(versions, below)
-
-    def replaced(self, low: int, high: int, *, below: int) -> Int64s:
-        """See :meth:`SeriesView.replaced`."""
-        return self.snapshot().replaced(low, high, below=below)
-
-    def export(self, low: int, high: int) -> Int64s:
-        """See :meth:`SeriesView.export`."""
-        return self.snapshot().export(low, high)

@@ -90,7 +90,7 @@ def _locate(
         at = high()
         directory = store.rows.directory
         row_ids = store.find_hashed(source, hashes)
-        versions = store.series.step_back(store.index.newest(row_ids), at)
+        versions = store.series.snapshot().step_back(store.index.newest(row_ids), at)
     found = np.flatnonzero(are_images(versions))
     return found, directory, _places(store, versions[found], directory), at
 
@@ -126,7 +126,7 @@ def _matching(
             raise IndexBuilding(f"index {name!r} is still being built", index=name)
         directory = store.rows.directory
         which, row_ids = _candidates(store, index, hashes)
-        versions = store.series.step_back(store.index.newest(row_ids), at)
+        versions = store.series.snapshot().step_back(store.index.newest(row_ids), at)
     pairs = np.unique(np.stack([which, versions], axis=1)[are_images(versions)], axis=0)
     if after >= 0:
         pairs = pairs[offsets_of(pairs[:, 1]) > after]

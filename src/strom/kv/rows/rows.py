@@ -129,18 +129,6 @@ class Rows:
             for file in (part.file,)
         ]
 
-    def describe(self) -> dict[str, object]:
-        """Facts for people."""
-        return {
-            "carried": self.carried,
-            "end": self.end,
-            "live_rows": self.live_count,
-            "stored_rows": self.stored_rows,
-            "tail_rows": self.tail_rows,
-            "tail_bytes": self.tail_bytes,
-            "base_files": [facts._asdict() for facts in self.file_facts()],
-        }
-
     # --- The newest records
 
     def add(

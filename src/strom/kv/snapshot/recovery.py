@@ -49,7 +49,7 @@ def restore(
                 f"{folder}: the base files end at {carried}, the manifest says {manifest.carried}",
                 folder=folder,
             )
-        index = KeyIndex.load_each(
+        index = KeyIndex.load(
             [(ref.prefix, ref.depth, ref.entries) for ref in manifest.shards],
             # One at a time, so that the memory of one serves the next and the index is never in memory twice.
             (read_shard(files, f"{folder}/{ref.file}", ref) for ref in manifest.shards),

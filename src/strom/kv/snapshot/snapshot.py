@@ -147,7 +147,7 @@ class SnapshotJob:
         index, series = self._store.index, self._store.series
         with self._store.lock:
             entries = index.export_shard(shard)
-            versions = series.step_back(entries.versions, self._offset)
+            versions = series.snapshot().step_back(entries.versions, self._offset)
             there = versions >= 0
             if (versions != entries.versions).any():
                 index.mark_dirty(shard)
@@ -164,7 +164,7 @@ class SnapshotJob:
         if low >= self._offset:
             return kept
         with self._store.lock:
-            cells = self._store.series.export(low, self._offset)
+            cells = self._store.series.snapshot().export(low, self._offset)
         name = f"{SERIES_PREFIX}{low:020d}-{self._number}"
         return (*kept, write_series(self._files, self._folder, name, low, cells))
 

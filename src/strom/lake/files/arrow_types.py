@@ -18,17 +18,7 @@ import pyarrow as pa
 
 from strom.errors import LakeCorrupt, LakeUnsupported
 from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, ElementIds, field_id
-from strom.model.data_type import (
-    Array,
-    DataType,
-    Map,
-    Row,
-    SmallInt,
-    Time,
-    Timestamp,
-    TimestampLtz,
-    TinyInt,
-)
+from strom.model import data_type as types
 from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP, check_schema
 from strom.model.schema import Schema
 
@@ -100,23 +90,23 @@ def id_of(item: pa.Field) -> int | None:
     return int(text) if text is not None and text.isdigit() and len(text) <= 10 else None
 
 
-def lake_type(data_type: DataType, elements: ElementIds) -> pa.DataType:
+def lake_type(data_type: types.DataType, elements: ElementIds) -> pa.DataType:
     """The file's type for a column's type."""
     match data_type:
-        case TinyInt() | SmallInt():
+        case types.TinyInt() | types.SmallInt():
             return pa.int32()
-        case Time():
+        case types.Time():
             return pa.time64("us")
-        case Timestamp():
+        case types.Timestamp():
             return pa.timestamp("us")
-        case TimestampLtz():
+        case types.TimestampLtz():
             return pa.timestamp("us", "UTC")
-        case Array():
+        case types.Array():
             return pa.list_(_field("element", data_type.element, elements.next(), elements))
-        case Map():
+        case types.Map():
             key = _field("key", data_type.key, elements.next(), elements)
             return pa.map_(key, _field("value", data_type.value, elements.next(), elements))
-        case Row():
+        case types.Row():
             return pa.struct(
                 [
                     _field(item.name, item.type, field_id(item.id), ElementIds(item.id))
@@ -127,7 +117,7 @@ def lake_type(data_type: DataType, elements: ElementIds) -> pa.DataType:
             return data_type.to_arrow()
 
 
-def _field(name: str, data_type: DataType, number: int, elements: ElementIds) -> pa.Field:
+def _field(name: str, data_type: types.DataType, number: int, elements: ElementIds) -> pa.Field:
     return pa.field(
         name,
         lake_type(data_type, elements),

@@ -25,11 +25,6 @@ def field_id(strom_id: int) -> int:
     return strom_id + 1
 
 
-def strom_id(found: int) -> int | None:
-    """The column (or row field) behind an id; None for our own columns and for elements."""
-    return found - 1 if 0 < found < BUCKET_ID else None
-
-
 class ElementIds:
     """Assigns ids to the elements, keys and values inside one column or row field, in order."""
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from strom.errors import LakeCorrupt
 from strom.model.document import Document
-from strom.model.lake.lake import LakeKey
 
 PartitionValue = bool | int | str | bytes
 """A partition column's value as Iceberg keeps it: days, microseconds, text, bytes."""
@@ -64,11 +63,6 @@ class DataFileDescription:
     sidecar_size: int = 0
     offsets_total: int | None = None
     """The total of the print of its offsets (``offset_print.py``); None where it was not computed."""
-
-    @property
-    def key(self) -> LakeKey:
-        """The bucket it belongs to."""
-        return LakeKey(self.partition_id, self.bucket)
 
     def to_json(self) -> str:
         """As text; ``from_json`` reads it."""

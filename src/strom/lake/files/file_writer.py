@@ -74,11 +74,6 @@ class FileWriter:
         self._parquet: pq.ParquetWriter | None = None
 
     @property
-    def rows(self) -> int:
-        """Rows taken so far."""
-        return self._rows
-
-    @property
     def size(self) -> int:
         """Bytes of the file so far, without the row group that is being collected."""
         return 0 if self._file is None else int(self._file.tell())

@@ -70,8 +70,7 @@ class LakeCatalog:
 
     def load(self, identifier: Identifier) -> Table | None:
         """The table as it is now, or None."""
-        self.asked += 1
-        with self._translated():
+        with self._asking():
             try:
                 return self._catalog.load_table(identifier)
             except (NoSuchTableError, NoSuchNamespaceError):
@@ -86,8 +85,7 @@ class LakeCatalog:
     def create(self, identifier: Identifier, location: str, properties: Mapping[str, str]) -> Table | None:
         """Create a table without columns; None when another process was first."""
         self.check_owner()
-        self.asked += 1
-        with self._translated():
+        with self._asking():
             self._make_namespace(identifier[0])
             if self.storage.config.local:  # PyIceberg would make it world-readable
                 trees.make_folders(f"{self.storage.path(location)}/metadata")
@@ -105,8 +103,7 @@ class LakeCatalog:
     def rename(self, identifier: Identifier, to: Identifier) -> bool:
         """Rename a table; False when it is gone or the name is taken."""
         self.check_owner()
-        self.asked += 1
-        with self._translated():
+        with self._asking():
             try:
                 self._catalog.rename_table(identifier, to)
             except (NoSuchTableError, TableAlreadyExistsError):
@@ -116,8 +113,7 @@ class LakeCatalog:
     def drop(self, identifier: Identifier) -> bool:
         """Remove a table from the catalog, not its files; False when it does not exist."""
         self.check_owner()
-        self.asked += 1
-        with self._translated():
+        with self._asking():
             try:
                 self._catalog.drop_table(identifier)
             except (NoSuchTableError, NoSuchNamespaceError):
@@ -130,14 +126,12 @@ class LakeCatalog:
 
     def databases(self) -> list[str]:
         """The databases that have tables."""
-        self.asked += 1
-        with self._translated():
+        with self._asking():
             return [str(found[-1]) for found in self._catalog.list_namespaces()]
 
     def tables(self, database: str) -> list[str]:
         """The names of a database's tables."""
-        self.asked += 1
-        with self._translated():
+        with self._asking():
             try:
                 return [found[-1] for found in self._catalog.list_tables((database,))]
             except NoSuchNamespaceError:
@@ -208,7 +202,9 @@ class LakeCatalog:
                     self.storage.delete(file)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _asking(self) -> Iterator[None]:
+        """A request to the catalog."""
+        self.asked += 1
         try:
             yield
         except (RESTError, RequestException, SQLAlchemyError, OSError, pa.ArrowException) as problem:

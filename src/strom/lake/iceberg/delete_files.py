@@ -49,10 +49,6 @@ class DeadRows:
     partition: Record
     rows: tuple[tuple[str, Offsets], ...]
 
-    @property
-    def count(self) -> int:
-        return sum(len(rows) for _, rows in self.rows)
-
     def apart(self) -> list[DeadRows]:
         """The rows of each data file separately; all together where there are too many files."""
         if len(self.rows) > APART_MAX:

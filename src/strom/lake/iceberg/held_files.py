@@ -31,14 +31,12 @@ _LONG = struct.Struct("<q")
 
 
 @dataclass(frozen=True)
-class HeldFile:
-    """One data file of a snapshot."""
+class _Held:
+    """One file of a snapshot, with data or deletes of one bucket."""
 
     entry: ManifestEntry
     partition_name: str | None
     bucket: int
-    first_offset: int
-    last_offset: int
 
     @property
     def path(self) -> str:
@@ -49,16 +47,24 @@ class HeldFile:
         return self.entry.data_file.record_count
 
     @property
+    def place(self) -> Place:
+        return self.partition_name, self.bucket
+
+
+@dataclass(frozen=True)
+class HeldFile(_Held):
+    """One data file of a snapshot."""
+
+    first_offset: int
+    last_offset: int
+
+    @property
     def size(self) -> int:
         return self.entry.data_file.file_size_in_bytes
 
     @property
     def sequence(self) -> int:
         return self.entry.sequence_number or 0
-
-    @property
-    def place(self) -> Place:
-        return self.partition_name, self.bucket
 
     @property
     def consecutive(self) -> bool:
@@ -72,26 +78,11 @@ class HeldFile:
 
 
 @dataclass(frozen=True)
-class HeldDeletes:
+class HeldDeletes(_Held):
     """One position delete file. ``lower``/``upper``: bounds of the paths it names, where known."""
 
-    entry: ManifestEntry
-    partition_name: str | None
-    bucket: int
     lower: str | None
     upper: str | None
-
-    @property
-    def path(self) -> str:
-        return self.entry.data_file.file_path
-
-    @property
-    def rows(self) -> int:
-        return self.entry.data_file.record_count
-
-    @property
-    def place(self) -> Place:
-        return self.partition_name, self.bucket
 
     @property
     def only(self) -> str | None:
@@ -140,11 +131,6 @@ class HeldFiles:
             partition_name=file.partition_name,
             deletes=self.deletes_of(file),
         )
-
-    @property
-    def live_rows(self) -> int:
-        """Rows that are not deleted."""
-        return sum(item.rows for item in self.data) - sum(item.rows for item in self.deletes)
 
     @property
     def size(self) -> int:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from strom.client.admin.admin import Admin
-from strom.client.admin.lake_admin import Ended, LakeAdmin, LakeFacts, OffsetRows, Running, Tidings
+from strom.client.admin.lake_admin import Heartbeat, LakeAdmin, LakeFacts, OffsetRows, Tidings
 from strom.client.admin.lake_status import LakeStatus, lake_status
 from strom.client.cluster.blocking import Background
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ClientOptions
-from strom.client.plan.cut import Cuts
+from strom.client.plan.cut import Cuts, CutTerms
 from strom.client.plan.log_plan import buckets_of
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import Tiered
@@ -42,9 +41,7 @@ class TieringCluster:
     def __enter__(self) -> TieringCluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -99,31 +96,9 @@ class TieringCluster:
         """Every table that is, or should be, in the lake."""
         return self._run(self._admin.tables())
 
-    def heartbeat(
-        self,
-        service_id: str,
-        *,
-        wants: int,
-        running: Sequence[Running] = (),
-        ended: Sequence[Ended] = (),
-        tables: Sequence[int] = (),
-        skip: Sequence[int] = (),
-        at_once: bool = False,
-        leaving: bool = False,
-    ) -> Tidings:
+    def heartbeat(self, beat: Heartbeat) -> Tidings:
         """Report what this service is doing, and take tables that are due."""
-        return self._run(
-            self._admin.heartbeat(
-                service_id,
-                wants=wants,
-                running=running,
-                ended=ended,
-                tables=tables,
-                skip=skip,
-                at_once=at_once,
-                leaving=leaving,
-            )
-        )
+        return self._run(self._admin.heartbeat(beat))
 
     def report(
         self,
@@ -141,17 +116,9 @@ class TieringCluster:
         )
         return self._run(told)
 
-    def cut(
-        self,
-        table: TableInfo,
-        buckets: Sequence[BucketId],
-        *,
-        sync: bool = False,
-        known: Mapping[BucketId, Tiered] | None = None,
-        at_most: Mapping[BucketId, int] | None = None,
-    ) -> Cuts:
+    def cut(self, table: TableInfo, buckets: Sequence[BucketId], terms: CutTerms) -> Cuts:
         """Where the buckets end, all at one instant, in whole transactions."""
-        return self._run(self._admin.cut(table, buckets, sync=sync, known=known, at_most=at_most))
+        return self._run(self._admin.cut(table, buckets, terms))
 
     def resume(self, table: TableInfo, bucket: BucketId, place: Tiered) -> int:
         """Let a log bucket that lost its end continue where the lake ends."""

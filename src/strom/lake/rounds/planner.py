@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.cut import Cuts
+from strom.client.plan.cut import Cuts, CutTerms
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
 from strom.lake.iceberg.commit import adopt, commit_round, drop_partitions
 from strom.lake.iceberg.lake_head import LakeHead, read_head
@@ -82,7 +82,7 @@ class RoundPlanner:
         known = _known(self.table.table_id, head)
         ids = [bucket for bucket, _ in buckets]
         try:
-            return self.cluster.cut(self.table, ids, sync=True, known=known)
+            return self.cluster.cut(self.table, ids, CutTerms(sync=True, known=known))
         except StaleEpoch as error:
             raise LakeCorrupt(
                 f"the lake holds other rows than the log has: {error.message}. Rows reached the lake, were lost by the "
@@ -118,7 +118,7 @@ class RoundPlanner:
         """The epochs of the records before these ends, which lie before the ends of the buckets."""
         if not ends:
             return {}
-        found = self.cluster.cut(self.table, list(ends), at_most=ends)
+        found = self.cluster.cut(self.table, list(ends), CutTerms(at_most=ends))
         if any(found[bucket].end != end for bucket, end in ends.items()):
             raise LakeConflict(f"{self.table.path} got its first transaction while its round was planned")
         return {bucket: _epoch(found, bucket) for bucket in ends}

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from strom.client.admin.lake_admin import Assigned, Ended, LakeFacts, Running, Tidings
+from strom.client.admin.lake_admin import Assigned, Ended, Heartbeat, LakeFacts, Running, Tidings
 from strom.client.admin.lake_status import LakeStatus
 from strom.errors import (
     LakeCorrupt,
@@ -79,18 +79,7 @@ class Coordination(Protocol):
 
     def status(self, path: TablePath) -> LakeStatus: ...
 
-    def heartbeat(
-        self,
-        service_id: str,
-        *,
-        wants: int,
-        running: Sequence[Running] = (),
-        ended: Sequence[Ended] = (),
-        tables: Sequence[int] = (),
-        skip: Sequence[int] = (),
-        at_once: bool = False,
-        leaving: bool = False,
-    ) -> Tidings: ...
+    def heartbeat(self, beat: Heartbeat) -> Tidings: ...
 
     def report(
         self, table_id: int, report: LakeReport, *, service_id: str, round_number: int
@@ -209,7 +198,7 @@ class TieringService:
         running = self._progress()
         self._listener.going([(one, rows) for one, rows in running])
         try:
-            return self._cluster.heartbeat(
+            beat = Heartbeat(
                 self.service_id,
                 wants=max(free, 0),
                 running=[
@@ -223,6 +212,7 @@ class TieringService:
                 skip=sorted(self._done),
                 at_once=self._options.once,
             )
+            return self._cluster.heartbeat(beat)
         except Retry as error:
             self._listener.unreachable(error)
             return None
@@ -263,7 +253,7 @@ class TieringService:
             thread.join()
         left = [*ended, *self._collect()]
         try:
-            self._cluster.heartbeat(self.service_id, wants=0, ended=left, leaving=True)
+            self._cluster.heartbeat(Heartbeat(self.service_id, ended=left, leaving=True))
         except StromError as error:
             logger.info("the coordinator did not hear that this service ends: %s", error)  # the lease expires
         self._rounds.close()

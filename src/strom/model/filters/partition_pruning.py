@@ -14,24 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidPartition
-from strom.model.data_type import (
-    BigInt,
-    Binary,
-    Boolean,
-    Bytes,
-    Char,
-    DataType,
-    Date,
-    Double,
-    Float,
-    Int,
-    SmallInt,
-    String,
-    Time,
-    Timestamp,
-    TimestampLtz,
-    TinyInt,
-)
+from strom.model import data_type as types
 from strom.model.filters.predicate import And, IsNull, Leaf, Or, Predicate
 from strom.model.filters.predicate_literals import NS_PER_DAY, NS_PER_SECOND, ns_per_tick
 from strom.model.partitions import value_texts
@@ -39,7 +22,7 @@ from strom.model.schema import Schema
 
 Flags = npt.NDArray[np.bool_]
 
-_ONE_TEXT = (Boolean, TinyInt, SmallInt, Int, BigInt, Date)
+_ONE_TEXT = (types.Boolean, types.TinyInt, types.SmallInt, types.Int, types.BigInt, types.Date)
 
 _CLOCK = r"(\d\d)-(\d\d)-(\d\d)_(\d{3}|\d{9}|)"
 _TIME = re.compile(_CLOCK, re.ASCII)
@@ -55,13 +38,13 @@ def surviving(
     """
     if not partitions:
         return []
-    types = [schema.column(key).type for key in keys]
+    kinds = [schema.column(key).type for key in keys]
     columns = {
-        key: _column([values[position] for values in partitions], types[position])
+        key: _column([values[position] for values in partitions], kinds[position])
         for position, key in enumerate(keys)
     }
     possible = _possible(predicate, columns, len(partitions))
-    for column, data_type in zip(columns.values(), types, strict=True):
+    for column, data_type in zip(columns.values(), kinds, strict=True):
         if not _is_cut(data_type):
             possible = possible | column.is_null().to_numpy(zero_copy_only=False)
     flags: list[bool] = possible.tolist()
@@ -86,7 +69,7 @@ def _possible(predicate: Predicate, columns: dict[str, pa.Array], count: int) ->
     return found
 
 
-def _column(texts: Sequence[str], data_type: DataType) -> pa.Array:
+def _column(texts: Sequence[str], data_type: types.DataType) -> pa.Array:
     """The values of the texts; NULL where a text does not determine one."""
     kind = data_type.to_arrow()
     found = [_value(text, data_type) for text in texts]
@@ -97,12 +80,12 @@ def _column(texts: Sequence[str], data_type: DataType) -> pa.Array:
     return pa.array([value if i in exact else None for i, value in enumerate(found)], kind)
 
 
-def check_texts(keys: Sequence[str], texts: Sequence[str], types: Sequence[DataType]) -> None:
+def check_texts(keys: Sequence[str], texts: Sequence[str], kinds: Sequence[types.DataType]) -> None:
     """Refuse a text that no row's value has: no row could ever go to such a partition.
 
     Checks only types whose values have the same text in every client.
     """
-    for key, text, data_type in zip(keys, texts, types, strict=True):
+    for key, text, data_type in zip(keys, texts, kinds, strict=True):
         if isinstance(data_type, _ONE_TEXT) and _column([text], data_type).null_count:
             raise InvalidPartition(
                 f"{key} = {text!r} cannot be a partition: {key} is {data_type.sql_name()}",
@@ -111,7 +94,7 @@ def check_texts(keys: Sequence[str], texts: Sequence[str], types: Sequence[DataT
             )
 
 
-def _value(text: str, data_type: DataType) -> object:
+def _value(text: str, data_type: types.DataType) -> object:
     """The value of a text, as Arrow accepts it, or None."""
     try:
         value = _parsed(text, data_type)
@@ -121,38 +104,38 @@ def _value(text: str, data_type: DataType) -> object:
     return value
 
 
-def _parsed(text: str, data_type: DataType) -> object:
-    if isinstance(data_type, String | Char):
+def _parsed(text: str, data_type: types.DataType) -> object:
+    if isinstance(data_type, types.String | types.Char):
         return text
-    if isinstance(data_type, Boolean):
+    if isinstance(data_type, types.Boolean):
         return {"true": True, "false": False}.get(text)
-    if isinstance(data_type, TinyInt | SmallInt | Int | BigInt):
+    if isinstance(data_type, types.TinyInt | types.SmallInt | types.Int | types.BigInt):
         return int(text) if len(text) <= 20 else None
-    if isinstance(data_type, Float | Double):
+    if isinstance(data_type, types.Float | types.Double):
         return float(text.replace("_", "."))
-    if isinstance(data_type, Bytes | Binary):
+    if isinstance(data_type, types.Bytes | types.Binary):
         found = bytes.fromhex(text)
-        return None if isinstance(data_type, Binary) and len(found) != data_type.length else found
-    if isinstance(data_type, Date):
+        return None if isinstance(data_type, types.Binary) and len(found) != data_type.length else found
+    if isinstance(data_type, types.Date):
         return _days(text)
-    if isinstance(data_type, Time):
+    if isinstance(data_type, types.Time):
         match = _TIME.fullmatch(text)
         return None if match is None or _is_cut(data_type) else _ticks(0, match.groups(), data_type)
-    assert isinstance(data_type, Timestamp | TimestampLtz)
+    assert isinstance(data_type, types.Timestamp | types.TimestampLtz)
     match = _TIMESTAMP.fullmatch(text)
     return None if match is None else _ticks(_days(match[1]), match.groups()[1:], data_type)
 
 
-def _is_cut(data_type: DataType) -> bool:
+def _is_cut(data_type: types.DataType) -> bool:
     """Whether a partition's text has fewer digits than its values."""
-    return isinstance(data_type, Time) and data_type.precision > 3
+    return isinstance(data_type, types.Time) and data_type.precision > 3
 
 
 def _days(text: str) -> int:
     return int(np.datetime64(text, "D").astype(np.int64))
 
 
-def _ticks(days: int, clock: Sequence[str], data_type: DataType) -> int:
+def _ticks(days: int, clock: Sequence[str], data_type: types.DataType) -> int:
     hour, minute, second, fraction = clock
     seconds = int(hour) * 3600 + int(minute) * 60 + int(second)
     nanos = days * NS_PER_DAY + seconds * NS_PER_SECOND + int(fraction.ljust(9, "0"))

@@ -20,25 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from strom.errors import InvalidPredicate
-from strom.model.data_type import (
-    BigInt,
-    Binary,
-    Boolean,
-    Bytes,
-    Char,
-    DataType,
-    Date,
-    Decimal,
-    Double,
-    Float,
-    Int,
-    SmallInt,
-    String,
-    Time,
-    Timestamp,
-    TimestampLtz,
-    TinyInt,
-)
+from strom.model import data_type as types
 from strom.model.document import encodable
 
 Value = bool | int | float | str | bytes | decimal.Decimal
@@ -52,7 +34,12 @@ TICKS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EXPONENT_MAX = 400
 """Beyond 10**400 a number is larger than any column value; exact arithmetic on it would only waste memory."""
 
-_WIDTHS: dict[type[DataType], int] = {TinyInt: 8, SmallInt: 16, Int: 32, BigInt: 64}
+_WIDTHS: dict[type[types.DataType], int] = {
+    types.TinyInt: 8,
+    types.SmallInt: 16,
+    types.Int: 32,
+    types.BigInt: 64,
+}
 _ABOVE = {"=": ">", "<>": "<=", "<": "<=", "<=": "<=", ">": ">", ">=": ">"}
 _BELOW = {"=": "<", "<>": ">=", "<": "<", "<=": "<", ">": ">=", ">=": ">="}
 _CLOCK = r"(?P<hour>\d{2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,9}))?)?"
@@ -66,22 +53,22 @@ class Nanoseconds(int):
     """A moment as a raw literal: nanoseconds since 1970, or since midnight for TIME. Finer than Python's datetime."""
 
 
-def coerce(op: str, value: object, data_type: DataType, column: str) -> tuple[str, Value]:
+def coerce(op: str, value: object, data_type: types.DataType, column: str) -> tuple[str, Value]:
     """The comparison of a column of this type with this literal, in physical values."""
     assert op in OPERATORS
     value = _plain(value)
-    if isinstance(data_type, Boolean):
+    if isinstance(data_type, types.Boolean):
         return op, _bool(value, data_type, column)
-    if isinstance(data_type, String | Char):
+    if isinstance(data_type, types.String | types.Char):
         return op, _text(value, data_type, column)
-    if isinstance(data_type, Bytes | Binary):
+    if isinstance(data_type, types.Bytes | types.Binary):
         return op, _bytes(value, data_type, column)
-    if isinstance(data_type, Float | Double):
+    if isinstance(data_type, types.Float | types.Double):
         return _float(op, value, data_type, column)
-    if isinstance(data_type, Date | Time | Timestamp | TimestampLtz):
+    if isinstance(data_type, types.Date | types.Time | types.Timestamp | types.TimestampLtz):
         low, high = tick_bounds(data_type)
         return snap(op, Fraction(_moment(value, data_type, column), ns_per_tick(data_type)), low, high)
-    if isinstance(data_type, Decimal):
+    if isinstance(data_type, types.Decimal):
         edge = 10**data_type.precision - 1
         op, unscaled = snap(op, _number(value, data_type, column) * 10**data_type.scale, -edge, edge)
         return op, from_unscaled(unscaled, data_type.scale)
@@ -111,23 +98,23 @@ def snap(op: str, exact: Fraction | float, low: int, high: int) -> tuple[str, in
     return ("<=" if op in ("<", "<=") else ">"), floor
 
 
-def ns_per_tick(data_type: DataType) -> int:
+def ns_per_tick(data_type: types.DataType) -> int:
     """Nanoseconds in one unit of the physical value of DATE, TIME or a TIMESTAMP."""
-    if isinstance(data_type, Date):
+    if isinstance(data_type, types.Date):
         return NS_PER_DAY
-    assert isinstance(data_type, Time | Timestamp | TimestampLtz)
+    assert isinstance(data_type, types.Time | types.Timestamp | types.TimestampLtz)
     return NS_PER_SECOND // TICKS_PER_SECOND[data_type.unit]
 
 
-def tick_bounds(data_type: DataType) -> tuple[int, int]:
+def tick_bounds(data_type: types.DataType) -> tuple[int, int]:
     """The smallest and largest physical value of DATE, TIME or a TIMESTAMP."""
-    if isinstance(data_type, Time):
+    if isinstance(data_type, types.Time):
         return 0, NS_PER_DAY // ns_per_tick(data_type) - 1
-    edge = 1 << (31 if isinstance(data_type, Date) else 63)
+    edge = 1 << (31 if isinstance(data_type, types.Date) else 63)
     return 1 - edge, edge - 1
 
 
-def nanoseconds(value: int, data_type: DataType) -> Nanoseconds:
+def nanoseconds(value: int, data_type: types.DataType) -> Nanoseconds:
     """A physical DATE, TIME or TIMESTAMP value in nanoseconds."""
     return Nanoseconds(value * ns_per_tick(data_type))
 
@@ -144,7 +131,7 @@ def order_key(value: Value) -> tuple[int, Any]:
     return (0, value)
 
 
-def text_of(value: object, data_type: DataType | None) -> str:
+def text_of(value: object, data_type: types.DataType | None) -> str:
     """A literal as predicate text; reading and checking it again gives the same value."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -154,7 +141,9 @@ def text_of(value: object, data_type: DataType | None) -> str:
         return repr(value) if math.isfinite(value) else f"'{value}'"
     if isinstance(value, decimal.Decimal):
         return format(value, "f") if value.is_finite() else f"'{value}'"
-    if isinstance(value, int) and isinstance(data_type, Date | Time | Timestamp | TimestampLtz):
+    if isinstance(value, int) and isinstance(
+        data_type, types.Date | types.Time | types.Timestamp | types.TimestampLtz
+    ):
         return f"'{_moment_text(value, data_type)}'"
     if isinstance(value, int) and not isinstance(value, Nanoseconds):
         return str(value)
@@ -174,7 +163,7 @@ def _plain(value: object) -> object:
     return as_py() if callable(as_py) else value
 
 
-def _refuse(value: object, data_type: DataType, column: str, example: str) -> NoReturn:
+def _refuse(value: object, data_type: types.DataType, column: str, example: str) -> NoReturn:
     if value is None:
         raise InvalidPredicate(
             f"Column {column!r} cannot be compared with NULL, which is never true. Write IS NULL or IS NOT NULL",
@@ -190,13 +179,13 @@ def _refuse(value: object, data_type: DataType, column: str, example: str) -> No
     )
 
 
-def _bool(value: object, data_type: DataType, column: str) -> bool:
+def _bool(value: object, data_type: types.DataType, column: str) -> bool:
     if not isinstance(value, bool):
         _refuse(value, data_type, column, "true or false")
     return value
 
 
-def _text(value: object, data_type: DataType, column: str) -> str:
+def _text(value: object, data_type: types.DataType, column: str) -> str:
     if not isinstance(value, str):
         _refuse(value, data_type, column, "text in quotes: 'abc'")
     if not encodable(value):
@@ -204,16 +193,16 @@ def _text(value: object, data_type: DataType, column: str) -> str:
     return value
 
 
-def _bytes(value: object, data_type: DataType, column: str) -> bytes:
+def _bytes(value: object, data_type: types.DataType, column: str) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         _refuse(value, data_type, column, "bytes: b'\\x01\\x02' in Python, X'0102' in text")
     found = bytes(value)
-    if isinstance(data_type, Binary) and len(found) != data_type.length:
+    if isinstance(data_type, types.Binary) and len(found) != data_type.length:
         _refuse(value, data_type, column, f"exactly {data_type.length} bytes")
     return found
 
 
-def _number(value: object, data_type: DataType, column: str) -> Fraction | float:
+def _number(value: object, data_type: types.DataType, column: str) -> Fraction | float:
     """The exact number, or plus or minus infinity. NaN is above every number."""
     if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
         _refuse(value, data_type, column, "a number without quotes")
@@ -233,7 +222,7 @@ def _number(value: object, data_type: DataType, column: str) -> Fraction | float
     return Fraction(value)
 
 
-def _float(op: str, value: object, data_type: DataType, column: str) -> tuple[str, float]:
+def _float(op: str, value: object, data_type: types.DataType, column: str) -> tuple[str, float]:
     if isinstance(value, str) and value.lower() in ("nan", "inf", "infinity", "-inf", "-infinity"):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
@@ -242,7 +231,7 @@ def _float(op: str, value: object, data_type: DataType, column: str) -> tuple[st
         return op, math.nan
     try:
         found = float(value)
-        rounded = found if isinstance(data_type, Double) else _rounded_to_float(found)
+        rounded = found if isinstance(data_type, types.Double) else _rounded_to_float(found)
     except OverflowError:
         rounded = math.inf if value > 0 else -math.inf
     if math.isinf(rounded) and value not in (math.inf, -math.inf):
@@ -265,13 +254,13 @@ def _beyond_floats(op: str, infinity: float) -> tuple[str, float]:
     return ("<=" if op in ("<", "<=") else ">"), infinity
 
 
-def _moment(value: object, data_type: DataType, column: str) -> int:
+def _moment(value: object, data_type: types.DataType, column: str) -> int:
     """Nanoseconds since 1970, or since midnight for TIME."""
     if isinstance(value, Nanoseconds):
         return int(value)
-    if isinstance(data_type, Time):
+    if isinstance(data_type, types.Time):
         return _time_of_day(value, data_type, column)
-    zoned = isinstance(data_type, TimestampLtz)
+    zoned = isinstance(data_type, types.TimestampLtz)
     if isinstance(value, dt.datetime):
         return _datetime_ns(value, zoned, data_type, column)
     if isinstance(value, dt.date):
@@ -288,7 +277,7 @@ def _moment(value: object, data_type: DataType, column: str) -> int:
     return days * NS_PER_DAY + _clock_ns(match, value, data_type, column) - _zone_ns(match["zone"])
 
 
-def _datetime_ns(value: dt.datetime, zoned: bool, data_type: DataType, column: str) -> int:
+def _datetime_ns(value: dt.datetime, zoned: bool, data_type: types.DataType, column: str) -> int:
     if value.tzinfo is not None and not zoned:
         _refuse(value, data_type, column, "a datetime without a time zone: the column holds a wall clock")
     offset = value.utcoffset() or dt.timedelta()
@@ -299,7 +288,7 @@ def _datetime_ns(value: dt.datetime, zoned: bool, data_type: DataType, column: s
     )  # pandas keeps the last three digits separately
 
 
-def _time_of_day(value: object, data_type: DataType, column: str) -> int:
+def _time_of_day(value: object, data_type: types.DataType, column: str) -> int:
     if isinstance(value, dt.time) and value.tzinfo is None:
         seconds = value.hour * 3600 + value.minute * 60 + value.second
         return seconds * NS_PER_SECOND + value.microsecond * 1000
@@ -309,7 +298,7 @@ def _time_of_day(value: object, data_type: DataType, column: str) -> int:
     return _clock_ns(match, value, data_type, column)
 
 
-def _clock_ns(match: re.Match[str], value: object, data_type: DataType, column: str) -> int:
+def _clock_ns(match: re.Match[str], value: object, data_type: types.DataType, column: str) -> int:
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
     if hour > 23 or minute > 59 or second > 59:
         _refuse(value, data_type, column, _example(data_type))
@@ -325,20 +314,22 @@ def _zone_ns(zone: str | None) -> int:
     return (-minutes if zone[0] == "-" else minutes) * 60 * NS_PER_SECOND
 
 
-def _example(data_type: DataType) -> str:
-    if isinstance(data_type, Date):
+def _example(data_type: types.DataType) -> str:
+    if isinstance(data_type, types.Date):
         return "'2024-12-31'"
-    if isinstance(data_type, Time):
+    if isinstance(data_type, types.Time):
         return "'23:59:59.5'"
     return "'2024-12-31 23:59:59.5'" + (
-        " (UTC, or with an offset)" if isinstance(data_type, TimestampLtz) else ""
+        " (UTC, or with an offset)" if isinstance(data_type, types.TimestampLtz) else ""
     )
 
 
-def _moment_text(value: int, data_type: Date | Time | Timestamp | TimestampLtz) -> str:
-    if isinstance(data_type, Date):
+def _moment_text(
+    value: int, data_type: types.Date | types.Time | types.Timestamp | types.TimestampLtz
+) -> str:
+    if isinstance(data_type, types.Date):
         return _calendar_text(value, "D")
-    if isinstance(data_type, Time):
+    if isinstance(data_type, types.Time):
         seconds, rest = divmod(value * ns_per_tick(data_type), NS_PER_SECOND)
         return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:09}"
     return _calendar_text(value, data_type.unit).replace("T", " ")
