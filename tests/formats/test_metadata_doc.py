@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,11 @@ from strom.coordinator import keys
 from strom.metadata import changes, layout, salvage
 from strom.metadata.database import BUSY_SECONDS_MAX
 from strom.metadata.recovery import Action, Condition, decide
+from strom.metadata.zookeeper import commit_plan, feed, znodes
+from strom.model.bucket import BucketId
 from strom.model.table import TablePath
+from strom.replication.bucket_entry import decode_bucket, encode_bucket
+from strom.server.migration.migrate import MOVED_PREFIX
 
 PAGE = (Path(__file__).parents[2] / "docs/formats/metadata.md").read_text()
 
@@ -23,7 +28,8 @@ def rows(title: str) -> dict[str, list[str]]:
 
 def test_the_files_are_named() -> None:
     named = {layout.DATABASE_FILE, layout.COPY_FILE, layout.BUILDING_FILE, layout.DAMAGED_FILE}
-    assert rows("file").keys() == {f"`{name}`" for name in named | {layout.DAMAGED_COPY_FILE}}
+    named |= {layout.DAMAGED_COPY_FILE, f"{MOVED_PREFIX}.db", f"{MOVED_PREFIX}.copy"}
+    assert rows("file").keys() == {f"`{name}`" for name in named}
 
 
 def test_the_definitions_are_the_ones_that_are_compared() -> None:
@@ -78,6 +84,9 @@ def test_the_keys() -> None:
         keys.partition(1, 2),
         keys.server(1),
         keys.COORDINATOR,
+        keys.ACTIVE,
+        keys.alive_server(1),
+        keys.alive_coordinator("a1"),
         keys.TABLE_COUNTER,
         keys.PARTITION_COUNTER,
         keys.WRITER_COUNTER,
@@ -88,6 +97,7 @@ def test_the_keys() -> None:
         keys.lake(1),
         keys.lake(1, 1),
         keys.ROUND_COUNTER,
+        keys.replicas(BucketId(1, 2, 3)),
     }
     documented = [key.strip("`") for key in rows("key")]
     patterns = [re.sub("<[^>]*>", "[a-z0-9]+", key) for key in documented]
@@ -95,8 +105,51 @@ def test_the_keys() -> None:
     assert len(documented) == len(made)
 
 
+def test_the_entry_of_a_bucket_in_the_text_is_one() -> None:
+    example = next(line for line in PAGE.splitlines() if line.startswith('{"drawn"')).encode()
+    assert encode_bucket(decode_bucket("replicas/1/-/0", example)) == example
+    fields = {name.strip("`") for row in rows("field") for name in row.split(", ")}
+    assert set(json.loads(example)) == fields
+
+
 def test_the_starts_that_are_refused() -> None:
     whole, broken, gone = Condition(True, 5), Condition(True, 7, "x"), Condition(False)
     assert PAGE.count("**refused**") == 3
     for database, copy in ((whole, broken), (broken, broken), (gone, broken), (broken, gone)):
         assert decide(database, copy).action is Action.REFUSE
+
+
+def test_the_nodes_in_zookeeper() -> None:
+    paths = znodes.NodePaths("")
+    named = {
+        paths.identity,
+        paths.filling,
+        paths.head,
+        paths.deletions,
+        f"{paths.head}/<name>",
+        paths.change("<name>"),
+    }
+    assert rows("node").keys() == {f"`{path[1:]}`" for path in named | {f"{paths.entries}/<shard>/<name>"}}
+    assert f"the format, {znodes.FORMAT}" in rows("node")["`identity`"][0]
+    assert f"{znodes.TOKEN_BYTES} random bytes" in rows("node")["`head/<name>`"][0]
+    assert f"newest {feed.CHANGES_KEPT:,} are kept" in rows("node")["`changes/<name>`"][0]
+    assert f"modulo {znodes.SHARD_COUNT}, in two" in PAGE
+    assert f"(from {znodes.COMPRESS_FROM_BYTES:,} bytes on" in PAGE
+    assert f"`{znodes.PLAIN.decode()}` and then the value, or `{znodes.COMPRESSED.decode()}`" in PAGE
+    assert f"at most {commit_plan.REQUEST_BYTES_MAX:,} bytes" in PAGE
+    assert f"divisible by {feed.PRUNE_EVERY} " in PAGE
+    assert znodes.node_name("tables/5") == "tables:5"
+
+
+def test_a_change_in_zookeeper() -> None:
+    part, head = rows("part"), znodes.CHANGE_HEAD.size
+    assert znodes.CHANGE_HEAD.format == "<BHI"
+    assert [part[name][0] for name in ("deed", "key_length", "value_length", "key")] == [
+        "0",
+        "1",
+        "3",
+        str(head),
+    ]
+    assert part["value"][0] == f"{head} + key_length"
+    deeds = {name: int(cells[0]) for name, cells in rows("deed").items()}
+    assert deeds == {one.name.lower(): one.value for one in znodes.Deed}

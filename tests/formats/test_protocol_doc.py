@@ -23,11 +23,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "protocol.md").read_tex
 OWN_MODULES = (
     "strom.protocol.messages.cut",
     "strom.protocol.messages.damage",
+    "strom.protocol.messages.copies",
     "strom.protocol.messages.inner",
     "strom.protocol.messages.own",
     "strom.protocol.messages.own_keys",
     "strom.protocol.messages.stages",
     "strom.protocol.messages.lake",
+    "strom.protocol.messages.replication",
 )
 
 ROLES = {

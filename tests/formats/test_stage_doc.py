@@ -6,7 +6,8 @@ import pytest
 
 from formats.test_log_docs import DOCS, table
 from strom.record.struct_fields import StructFields, positions
-from strom.tablet import stage_file, stages
+from strom.tablet import stages
+from strom.tablet.staging import stage_file
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from strom.protocol.api_keys import (
     LOOKUP_ROWS,
     OWN_KEYS_FROM,
     PRODUCE_LOG,
+    PULL,
     STAGE_APIS,
     Role,
 )
@@ -48,6 +49,7 @@ def test_only_reads_wait() -> None:
         LOOKUP_ROW,
         CUT_BUCKETS,
         BACKUP,
+        PULL,
     }
 
 
@@ -65,5 +67,7 @@ def test_our_own_calls_have_keys_no_peer_uses() -> None:
         *range(20010, 20024),
         20030,
         20040,
-        *range(20050, 20055),
+        *range(20050, 20058),
+        *range(20060, 20064),
+        *range(20070, 20072),
     ]

@@ -24,6 +24,7 @@ NEVER_TRAVEL = {
     errors.FolderInUse,
     errors.PortInUse,
     errors.NewerFormat,
+    errors.ForeignMetadata,
     errors.ConnectionClosed,
     errors.InvalidQuery,
     errors.ReadOnlyQuery,
@@ -31,8 +32,8 @@ NEVER_TRAVEL = {
     errors.LagUnknown,
     errors.NotCaughtUp,
 }
-AS_ANCESTOR = {errors.KernelsCompiling}
-"""Travel as what makes the peer's clients do the right thing; ours know them by their sentence."""
+AS_ANCESTOR = {errors.KernelsCompiling, errors.NotCoordinator}
+"""Travel as what makes the peer's clients, and ours, do the right thing."""
 KINDS = {errors.Retry, errors.Refused, errors.Fenced, errors.Corrupt, errors.Closed}
 ALL = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, StromError)}
 
@@ -65,6 +66,12 @@ def test_a_wait_for_kernels_is_a_leader_to_wait_for_and_our_clients_know_it() ->
     found = error_of(code_of(sent), message_of(sent))
     assert type(found) is errors.KernelsCompiling
     assert type(error_of(code_of(sent), "somebody is compiling")) is errors.LeaderNotAvailable
+
+
+def test_a_coordinator_that_is_not_the_active_one_is_a_leader_to_look_for() -> None:
+    """The peer has the number 65 for it, after which its clients give up."""
+    assert code_of(errors.NotCoordinator("another took over")) == CODES[errors.LeaderNotAvailable]
+    assert 65 not in CODES.values()
 
 
 def test_an_error_without_a_number_travels_as_its_ancestor() -> None:

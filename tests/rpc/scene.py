@@ -26,6 +26,7 @@ from strom.protocol.messages.log import (
     ProduceLogRequest,
     ProduceLogResponse,
 )
+from strom.rpc import connection
 from strom.rpc.call import Call
 from strom.rpc.caller import Caller
 from strom.rpc.listener import Listener
@@ -51,9 +52,14 @@ def in_memory(main: Main, *, seed: int | None = None) -> None:
 
 
 def on_sockets(main: Main, *, plain: bool = False) -> None:
-    """Run on real sockets, with uvloop or (``plain``) with asyncio's own loop."""
+    """Run on real sockets, with uvloop or (``plain``) with asyncio's own loop.
+
+    What is refused lingers for less long than it does where time is virtual.
+    """
     world = replace(World.system(), offload=InlineOffload())
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop if plain else loops.new_event_loop) as runner:
+    factory = asyncio.new_event_loop if plain else loops.new_event_loop
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=factory) as runner:
+        patch.setattr(connection, "LINGER_S", 0.1)
         runner.run(main(world))
 
 

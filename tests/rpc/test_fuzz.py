@@ -47,10 +47,11 @@ LIMITS = ListenerLimits(
 
 
 class Moody:
-    """A handler that answers in every way there is, by turns."""
+    """A handler that answers in every way there is, by turns; some answers come a few ``unit_s`` later."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit_s: float = 1.0) -> None:
         self.turn = 0
+        self._unit_s = unit_s
 
     def __call__(self, call: Call) -> Any:
         if call.api is DATABASE_EXISTS and call.request.database_name == "honest":
@@ -74,13 +75,15 @@ class Moody:
         return _some_answer(call)
 
     async def _later(self, call: Call) -> Message:
-        await pause(self.turn % 5)
+        await pause(self.turn % 5 * self._unit_s)
         return _some_answer(call)
 
     def _future(self, call: Call) -> Any:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        loop.call_later(self.turn % 3, lambda: future.done() or future.set_result(_some_answer(call)))
+        loop.call_later(
+            self.turn % 3 * self._unit_s, lambda: future.done() or future.set_result(_some_answer(call))
+        )
         return future
 
     def _refuse(self, call: Call) -> Message:
@@ -90,7 +93,7 @@ class Moody:
         raise ValueError("expected")
 
     async def _fail_later(self, call: Call) -> Message:
-        await pause(1.0)
+        await pause(self._unit_s)
         raise ValueError("expected")
 
     def _large(self, call: Call) -> Message:
@@ -245,7 +248,10 @@ def test_every_stream_of_the_corpus_is_survived(path: Path) -> None:
 @pytest.mark.parametrize("plain", [False, True], ids=["uvloop", "asyncio"])
 def test_the_corpus_is_survived_on_real_sockets(plain: bool, caplog: pytest.LogCaptureFixture) -> None:
     async def main(world: World) -> None:
-        async with listening(world, Moody(), limits=LIMITS) as listener, calling(world, listener) as honest:
+        async with (
+            listening(world, Moody(0.02), limits=LIMITS) as listener,
+            calling(world, listener) as honest,
+        ):
             for path in CORPUS:
                 async with stranger(world, listener) as client:
                     client.send(*(bytes.fromhex(line) for line in path.read_text().splitlines()))

@@ -38,6 +38,8 @@ from strom.rpc.login_delays import (
     ADDRESS_LONGEST_S,
     FIRST_S,
     FORGET_S,
+    LINES_PER_ADDRESS,
+    LINES_PER_USER,
     LONGEST_S,
     REMEMBERED_MAX,
     LoginDelays,
@@ -426,3 +428,13 @@ def test_what_is_remembered_of_failures_is_bounded() -> None:
     assert len(delays) == REMEMBERED_MAX
     assert delays.delay_s("address-0", b"admin", 1.0) == 0.0
     assert delays.delay_s(f"address-{2 * REMEMBERED_MAX - 1}", b"admin", 1.0) > 0.0
+
+
+def test_the_first_failures_of_every_user_are_logged_and_of_a_flood_each_that_doubles_it() -> None:
+    delays = LoginDelays()
+    told = [number for number in range(1, 1025) if delays.failed("here", b"admin", 0.0) == (number, True)]
+    assert told == [*range(1, LINES_PER_USER + 1), *(2**power for power in range(2, 11))]
+    assert delays.failed("elsewhere", b"admin", 0.0) == (1, True)
+    delays = LoginDelays()
+    told = [number for number in range(1, 600) if delays.failed("here", b"user-%d" % number, 0.0)[1]]
+    assert told == [*range(1, LINES_PER_ADDRESS + 1), 128, 256, 512], "each user's first, up to a bound"

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from strom.protocol.message import Message
 from strom.protocol.messages import (
     connection,
+    copies,
     cut,
     damage,
     databases,
@@ -24,6 +25,7 @@ from strom.protocol.messages import (
     own,
     own_keys,
     partitions,
+    replication,
     stages,
     tables,
 )
@@ -166,6 +168,15 @@ REPORT_FAILED_START = _api(
 STOP_SERVER = _api(20052, Role.TABLET_SERVER, inner.StopServerRequest, inner.StopServerResponse)
 HOLD_BUCKETS = _api(20053, Role.TABLET_SERVER, inner.HoldBucketsRequest, inner.HoldBucketsResponse)
 SERVER_METRICS = _api(20054, Role.TABLET_SERVER, inner.ServerMetricsRequest, inner.ServerMetricsResponse)
+HEARTBEAT = _api(20055, Role.ANY, inner.HeartbeatRequest, inner.HeartbeatResponse)
+FORWARD = _api(20056, Role.COORDINATOR, inner.ForwardRequest, inner.ForwardResponse)
+LEAVE = _api(20057, Role.COORDINATOR, inner.LeaveRequest, inner.LeaveResponse)
+PULL = _api(20060, Role.LEADER, replication.PullRequest, replication.PullResponse, waits=True)
+POSITION = _api(20061, Role.TABLET_SERVER, replication.PositionRequest, replication.PositionResponse)
+COPY_BASE = _api(20062, Role.LEADER, replication.CopyBaseRequest, replication.CopyBaseResponse)
+COPY_STAGE = _api(20063, Role.LEADER, replication.CopyStageRequest, replication.CopyStageResponse)
+LIST_COPIES = _api(20070, Role.COORDINATOR, copies.ListCopiesRequest, copies.ListCopiesResponse)
+MOVE_COPIES = _api(20071, Role.COORDINATOR, copies.MoveCopiesRequest, copies.MoveCopiesResponse)
 
 STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, LIST_SINKS, DROP_SINK)
 """The calls of staged writes, as clients make them."""
@@ -181,6 +192,13 @@ INNER_APIS = (
     STOP_SERVER,
     HOLD_BUCKETS,
     SERVER_METRICS,
+    HEARTBEAT,
+    FORWARD,
+    LEAVE,
+    PULL,
+    POSITION,
+    COPY_BASE,
+    COPY_STAGE,
 )
 """Between the servers of a cluster: only an inner listener takes them."""
 KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP, UPSERT_ROWS, LOOKUP_ROWS, LOOKUP_ROW, SCAN_ROWS, KEY_FACTS)

@@ -3,7 +3,8 @@
 Numbers below 20000 are the peer's, so that its clients know what to do (retry 12, refresh on 21, give up on 4);
 ours begin at 20000, and a Fluss client takes them as an unknown error. An error without a row travels as its nearest
 ancestor with one, or as -1. KernelsCompiling therefore travels as LeaderNotAvailable, and our clients recognize it by
-the beginning of its sentence. Errors of starting a server or of using a closed object have no row: they never travel.
+the beginning of its sentence; NotCoordinator travels so too, because the peer's clients give up on the number that the
+peer has for it. Errors of starting a server or of using a closed object have no row: they never travel.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ CODES: dict[type[StromError], int] = {
     errors.StaleEpoch: 24,
     errors.RequestTimeout: 25,
     errors.StorageFull: 26,
+    errors.TooFewCopiesHeld: 28,
+    errors.TooFewInSync: 29,
     errors.OutOfOrderSequence: 31,
     errors.UnknownWriter: 33,
     errors.InvalidProjection: 34,
@@ -90,6 +93,7 @@ CODES: dict[type[StromError], int] = {
     errors.LakeCorrupt: 20027,
     errors.LakeOfAnotherTable: 20028,
     errors.LakeOfAnotherCluster: 20040,
+    errors.OutcomeUnknown: 20041,
 }
 
 _BY_CODE = {code: kind for kind, code in CODES.items()}

@@ -12,25 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from strom.errors import InvalidPredicate
-from strom.model.data_type import (
-    BigInt,
-    Binary,
-    Boolean,
-    Bytes,
-    Char,
-    DataType,
-    Date,
-    Decimal,
-    Double,
-    Float,
-    Int,
-    SmallInt,
-    String,
-    Time,
-    Timestamp,
-    TimestampLtz,
-    TinyInt,
-)
+from strom.model import data_type as types
 from strom.model.filters.predicate import (
     DEPTH_MAX,
     NODES_MAX,
@@ -60,38 +42,38 @@ IN, NOT_IN = 11, 12
 NEGATED_LIKE = 100
 """Ours: added to the number of a text filter."""
 
-LITERAL_TYPES: dict[type[DataType], int] = {
-    Boolean: 0,
-    TinyInt: 1,
-    SmallInt: 2,
-    Int: 3,
-    BigInt: 4,
-    Float: 5,
-    Double: 6,
-    Char: 7,
-    String: 8,
-    Decimal: 9,
-    Date: 10,
-    Time: 11,
-    Timestamp: 12,
-    TimestampLtz: 13,
-    Binary: 14,
-    Bytes: 15,
+LITERAL_TYPES: dict[type[types.DataType], int] = {
+    types.Boolean: 0,
+    types.TinyInt: 1,
+    types.SmallInt: 2,
+    types.Int: 3,
+    types.BigInt: 4,
+    types.Float: 5,
+    types.Double: 6,
+    types.Char: 7,
+    types.String: 8,
+    types.Decimal: 9,
+    types.Date: 10,
+    types.Time: 11,
+    types.Timestamp: 12,
+    types.TimestampLtz: 13,
+    types.Binary: 14,
+    types.Bytes: 15,
 }
 
-_PLAIN_FIELDS: dict[type[DataType], str] = {
-    Boolean: "boolean_value",
-    TinyInt: "int_value",
-    SmallInt: "int_value",
-    Int: "int_value",
-    BigInt: "bigint_value",
-    Float: "float_value",
-    Double: "double_value",
-    Char: "string_value",
-    String: "string_value",
-    Date: "bigint_value",
-    Binary: "binary_value",
-    Bytes: "binary_value",
+_PLAIN_FIELDS: dict[type[types.DataType], str] = {
+    types.Boolean: "boolean_value",
+    types.TinyInt: "int_value",
+    types.SmallInt: "int_value",
+    types.Int: "int_value",
+    types.BigInt: "bigint_value",
+    types.Float: "float_value",
+    types.Double: "double_value",
+    types.Char: "string_value",
+    types.String: "string_value",
+    types.Date: "bigint_value",
+    types.Binary: "binary_value",
+    types.Bytes: "binary_value",
 }
 """The field of a literal that needs no conversion."""
 
@@ -135,15 +117,15 @@ def _leaf(leaf: Leaf) -> tuple[int, tuple[Any, ...]]:
     return LIKES[leaf.kind] + (NEGATED_LIKE if leaf.negated else 0), (leaf.text,)
 
 
-def _literal(value: Any, data_type: DataType) -> wire.Literal:
+def _literal(value: Any, data_type: types.DataType) -> wire.Literal:
     """A physical value of a column's type."""
     kind = type(data_type)
     values: dict[str, Any]
     if kind in _PLAIN_FIELDS:
         values = {_PLAIN_FIELDS[kind]: value}
-    elif isinstance(data_type, Decimal):
+    elif isinstance(data_type, types.Decimal):
         values = _decimal_values(value, data_type)
-    elif isinstance(data_type, Time):
+    elif isinstance(data_type, types.Time):
         millis, nanos = divmod(nanoseconds(value, data_type), _NS_PER_MS)
         values = {"int_value": millis, "timestamp_nano_of_millis_value": nanos or None}
     else:
@@ -155,7 +137,7 @@ def _literal(value: Any, data_type: DataType) -> wire.Literal:
     return wire.Literal(literal_type=LITERAL_TYPES[kind], is_null=False, **values)
 
 
-def _decimal_values(value: Any, data_type: Decimal) -> dict[str, Any]:
+def _decimal_values(value: Any, data_type: types.Decimal) -> dict[str, Any]:
     sign, digits, exponent = value.as_tuple()
     unscaled = int("".join(map(str, digits))) * 10 ** (exponent + data_type.scale)
     unscaled = -unscaled if sign else unscaled
@@ -220,9 +202,9 @@ def _read_literal(literal: wire.Literal, column: Column) -> Any:
             column=column.name,
         )
     value: Any
-    if isinstance(data_type, Decimal):
+    if isinstance(data_type, types.Decimal):
         value = _read_decimal(literal, data_type)
-    elif isinstance(data_type, Date | Time | Timestamp | TimestampLtz):
+    elif isinstance(data_type, types.Date | types.Time | types.Timestamp | types.TimestampLtz):
         value = _read_moment(literal, data_type)
     else:
         value = getattr(literal, _PLAIN_FIELDS[kind])
@@ -232,7 +214,7 @@ def _read_literal(literal: wire.Literal, column: Column) -> Any:
     return value
 
 
-def _read_decimal(literal: wire.Literal, data_type: Decimal) -> Any:
+def _read_decimal(literal: wire.Literal, data_type: types.Decimal) -> Any:
     if literal.decimal_value is not None:
         return from_unscaled(literal.decimal_value, data_type.scale)
     if literal.decimal_bytes is None or len(literal.decimal_bytes) > 16:
@@ -242,11 +224,11 @@ def _read_decimal(literal: wire.Literal, data_type: Decimal) -> Any:
 
 
 def _read_moment(
-    literal: wire.Literal, data_type: Date | Time | Timestamp | TimestampLtz
+    literal: wire.Literal, data_type: types.Date | types.Time | types.Timestamp | types.TimestampLtz
 ) -> Nanoseconds | None:
-    millis = literal.int_value if isinstance(data_type, Time) else literal.timestamp_millis_value
-    if millis is not None and not isinstance(data_type, Date):
+    millis = literal.int_value if isinstance(data_type, types.Time) else literal.timestamp_millis_value
+    if millis is not None and not isinstance(data_type, types.Date):
         return Nanoseconds(millis * _NS_PER_MS + (literal.timestamp_nano_of_millis_value or 0))
-    if literal.bigint_value is not None and not isinstance(data_type, Time):
+    if literal.bigint_value is not None and not isinstance(data_type, types.Time):
         return Nanoseconds(literal.bigint_value * ns_per_tick(data_type))
     return None

@@ -7,10 +7,10 @@ times out, until the caller is closed). The payloads of an answer are views of i
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from strom._version import __version__
-from strom.errors import ConnectionClosed, Disconnected, UnsupportedVersion
+from strom.errors import ConnectionClosed, Disconnected, StromError, UnsupportedVersion
 from strom.protocol.api_keys import API_VERSIONS, APIS, AUTHENTICATE, Api, Request, Response
 from strom.protocol.messages.connection import (
     ApiVersionsRequest,
@@ -33,6 +33,13 @@ class CallerStatistics(NamedTuple):
     requests: int
 
 
+class Login(Protocol):
+    """Another login than a user and a password."""
+
+    async def __call__(self, caller: Caller, timeout_s: float, /) -> None:
+        """Log in on a new connection. Raises AuthenticationFailed."""
+
+
 class Caller:
     """A connection to a server, with the negotiated versions of its calls. Created by ``connect``."""
 
@@ -50,9 +57,13 @@ class Caller:
         *,
         user: str | None = None,
         password: str | None = None,
+        login: Login | None = None,
         timeout_s: float = 10.0,
     ) -> Caller:
-        """Connect, agree on versions, log in if a user is given. Raises Disconnected or AuthenticationFailed."""
+        """Connect, agree on versions, log in if a user or another login is given.
+
+        Raises Disconnected or AuthenticationFailed.
+        """
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout_s):
@@ -64,8 +75,10 @@ class Caller:
             await caller._agree(timeout_s)
             if user is not None:
                 token = plain_token(user, password or "")
-                login = AuthenticateRequest(protocol=PLAIN, token=token)
-                await caller.call(AUTHENTICATE, login, timeout_s=timeout_s)
+                plain = AuthenticateRequest(protocol=PLAIN, token=token)
+                await caller.call(AUTHENTICATE, plain, timeout_s=timeout_s)
+            elif login is not None:
+                await login(caller, timeout_s)
         except BaseException:
             caller.close()
             raise
@@ -112,6 +125,20 @@ class Caller:
         """The counters of the connection so far."""
         connection = self._connection
         return CallerStatistics(connection.bytes_sent, connection.bytes_received, connection.requests)
+
+    @property
+    def owes_answer(self) -> bool:
+        """Whether a call is not answered yet."""
+        return self._connection.waiting > 0
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes received in total."""
+        return self._connection.bytes_received
+
+    def abandon(self, reason: StromError) -> None:
+        """Close the connection because of this error, with which calls that wait end."""
+        self._connection.close(reason)
 
     def close(self) -> None:
         """Close the connection; calls that wait end with ConnectionClosed."""

@@ -15,7 +15,7 @@ from strom.rpc.budget import Budget
 from strom.rpc.call import Handler
 from strom.rpc.connection import ServerConnection
 from strom.rpc.limits import ListenerLimits
-from strom.rpc.sasl import Sasl
+from strom.rpc.sasl import Authentication
 from strom.rpc.service import Service
 from strom.rpc.traffic import InFlight, ListenerTraffic
 from strom.runtime.metrics import Metrics
@@ -37,7 +37,7 @@ class Listener:
         port: int,
         handler: Handler,
         *,
-        authentication: Sasl | None = None,
+        authentication: Authentication | None = None,
         limits: ListenerLimits | None = None,
         budget: Budget | None = None,
         metrics: Metrics | None = None,

@@ -1,9 +1,10 @@
-"""SASL/PLAIN: a user and a password in one message."""
+"""SASL: what a login is to a listener, and PLAIN: a user and a password in one message."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 from strom.errors import AuthenticationFailed
 from strom.rpc.login_delays import LoginDelays
@@ -14,13 +15,42 @@ USER_BYTES_MAX = 128
 """How much of a user name is stored and logged."""
 
 
+class Challenge(NamedTuple):
+    """The caller has to answer this first: the login goes on."""
+
+    content: bytes
+
+
+class LoginSteps(Protocol):
+    """The login of one connection."""
+
+    def login(self, mechanism: str, token: Bytes) -> str | Challenge:
+        """The user that is logged in now, or what the caller has to answer. Raises AuthenticationFailed."""
+
+
+class Authentication(Protocol):
+    """How callers of a listener log in."""
+
+    delays: LoginDelays
+    """Recent failures, over all listeners that require this login."""
+
+    def begin(self) -> LoginSteps:
+        """The login of a new connection."""
+
+    def user_named(self, token: Bytes) -> bytes:
+        """The user that a token names, authenticated or not, for delays and for the log."""
+
+
 class Sasl:
     """Checks users and passwords. All failures look the same from outside, including their timing."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = {user.encode(): password.encode() for user, password in users.items()}
         self.delays = LoginDelays()
-        """Recent failures, over all listeners that require a login."""
+
+    def begin(self) -> LoginSteps:
+        """One step, which remembers nothing."""
+        return self
 
     def login(self, mechanism: str, token: Bytes) -> str:
         """The user that ``token`` authenticates. Raises AuthenticationFailed."""
@@ -38,11 +68,10 @@ class Sasl:
             raise AuthenticationFailed("the user or the password is wrong")
         return user.decode()
 
-
-def user_named(token: Bytes) -> bytes:
-    """The user that a token names, authenticated or not; empty for another form."""
-    parts = bytes(token).split(b"\0", 3)
-    return parts[1][:USER_BYTES_MAX] if len(parts) == 3 else b""
+    def user_named(self, token: Bytes) -> bytes:
+        """The user that a token names; empty for another form."""
+        parts = bytes(token).split(b"\0", 3)
+        return parts[1][:USER_BYTES_MAX] if len(parts) == 3 else b""
 
 
 def plain_token(user: str, password: str) -> bytes:

@@ -23,7 +23,7 @@ from strom.rpc.call_memory import BudgetShare
 from strom.rpc.late_turns import LateTurns
 from strom.rpc.limits import ListenerLimits
 from strom.rpc.promise import Promise
-from strom.rpc.sasl import Sasl, user_named
+from strom.rpc.sasl import Authentication, Challenge, LoginSteps
 from strom.rpc.slow_calls import SlowCalls
 from strom.rpc.traffic import ListenerTraffic
 from strom.runtime.files import Bytes
@@ -34,14 +34,16 @@ logger = logging.getLogger(__name__)
 class PeerSession:
     """The other end of a connection."""
 
-    __slots__ = ("address", "connection_id", "failed_logins", "logging_in", "principal", "welcome")
+    __slots__ = ("address", "connection_id", "failed_logins", "logging_in", "login", "principal", "welcome")
 
-    def __init__(self, connection_id: int, *, welcome: bool) -> None:
+    def __init__(self, connection_id: int, *, login: LoginSteps | None) -> None:
         self.connection_id = connection_id
+        self.login = login
+        """How it logs in; None if no login is required."""
         self.address = ""
         """The address of the other side, without the port."""
         self.logging_in = False
-        self.welcome = welcome
+        self.welcome = login is None
         """Whether calls are answered: after login, or from the start if none is required."""
         self.principal: str | None = None
         self.failed_logins = 0
@@ -55,7 +57,7 @@ class Service:
         name: str,
         handler: Handler,
         *,
-        authentication: Sasl | None,
+        authentication: Authentication | None,
         limits: ListenerLimits,
         budget: Budget,
         traffic: ListenerTraffic,
@@ -88,7 +90,8 @@ class Service:
 
     def session(self, connection_id: int) -> PeerSession:
         """The session of a new connection."""
-        return PeerSession(connection_id, welcome=self.authentication is None)
+        login = None if self.authentication is None else self.authentication.begin()
+        return PeerSession(connection_id, login=login)
 
     def open(self, session: PeerSession, api_key: int, version: int, frame: Bytes) -> Call:
         """The call in a frame. Raises what is wrong with it."""
@@ -135,18 +138,22 @@ class Service:
     def _login(self, session: PeerSession, call: Call) -> Answer:
         """A login: answered immediately, unless some have failed recently."""
         authentication = self.authentication
-        if authentication is None:
+        if authentication is None or session.login is None:
             raise SecurityDisabled("this listener has no authentication: connect without a user")
         if session.logging_in:
             session.failed_logins += 1
             raise AuthenticationFailed("wait for the answer to the first login")
         loop = asyncio.get_running_loop()
-        user = user_named(call.request.token)
+        user = authentication.user_named(call.request.token)
         delay_s = authentication.delays.delay_s(session.address, user, loop.time())
         principal: str | None = None
         problem: str | None = None
         try:
-            principal = authentication.login(call.request.protocol, call.request.token)
+            outcome = session.login.login(call.request.protocol, call.request.token)
+            if isinstance(outcome, Challenge):
+                session.welcome = False
+                return AuthenticateResponse(challenge=outcome.content)
+            principal = outcome
             authentication.delays.succeeded(session.address, user)
         except AuthenticationFailed as error:
             problem = (

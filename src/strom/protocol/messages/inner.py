@@ -74,3 +74,43 @@ class ServerMetricsResponse(Message):
     """The metrics of a server's process, as a JSON array of samples."""
 
     samples_json: Bytes = raw(1)
+
+
+class HeartbeatRequest(Message):
+    """A coordinator asks a server of its cluster whether it is there."""
+
+
+class HeartbeatResponse(Message):
+    """Which process answers: of a tablet server its registration's number, of a coordinator 0 and its ``name``."""
+
+    incarnation: int = int64(1)
+    name: str | None = text(2, default=None)
+
+
+class ForwardRequest(Message):
+    """A coordinator that stands by passes a client's call on to the active one."""
+
+    api_key: int = int32(1)
+    api_version: int = int32(2)
+    message: Bytes = raw(3)
+    principal: str | None = text(4, default=None)
+    listener_name: str = text(5)
+
+
+class ForwardResponse(Message):
+    """The answer to the client's call; without a message: whoever was asked is not the active coordinator."""
+
+    message: Bytes | None = raw(1, default=None)
+
+
+class LeaveRequest(Message):
+    """A tablet server is about to stop: the active coordinator gives its buckets to other leaders first."""
+
+    server_id: int = int32(1)
+    incarnation: int = int64(2)
+
+
+class LeaveResponse(Message):
+    """``led``: how many buckets it still leads, since nobody else can."""
+
+    led: int = int32(1)
