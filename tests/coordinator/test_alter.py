@@ -97,6 +97,14 @@ def test_properties_are_set_and_unset() -> None:
     assert house.catalog.table(path("events")) == after
 
 
+def test_a_property_stays_among_those_it_was_given_with() -> None:
+    house = House()
+    house.table("events", properties={"owner": "ann"}, custom_properties={"team": "a"})
+    after = alter(house, Alteration(set={"owner": "bob", "team": "b"}))
+    assert after.description.properties["owner"] == "bob"
+    assert after.description.custom_properties == {"team": "b"}
+
+
 def test_an_alteration_that_changes_nothing_commits_nothing() -> None:
     house = House()
     before = house.table("events", properties={"table.log.ttl": "1 d"})

@@ -69,7 +69,7 @@ def test_without_servers_nobody_leads_until_leaders_are_assigned() -> None:
     house.servers(1)
     assert house.do(commands.reassign_leaders, [1]) == 1
     assert house.catalog.table(path("events")).leaders == (1, 1)
-    assert house.catalog.leader_epoch_of(table.table_id, None) == 1
+    assert house.catalog.leaders_epoch(table.table_id, None) == 1
 
 
 def test_a_restart_with_the_same_servers_moves_nothing() -> None:
@@ -94,10 +94,10 @@ def test_other_servers_take_over_with_a_higher_epoch_and_the_old_ones_are_forgot
     assert set(catalog.servers) == {1}
     assert catalog.table(path("events")).leaders == (1, 1, 1)
     assert catalog.partition_by_id(partition.partition_id).leaders == (1, 1, 1)
-    assert catalog.leader_epoch_of(table.table_id, None) == 1
-    assert catalog.leader_epoch_of(parted.table_id, partition.partition_id) == 1
-    assert catalog.leader_epoch_of(parted.table_id, None) == 0
-    assert catalog.leader_epoch_of(99, None) == 0
+    assert catalog.leaders_epoch(table.table_id, None) == 1
+    assert catalog.leaders_epoch(parted.table_id, partition.partition_id) == 1
+    assert catalog.leaders_epoch(parted.table_id, None) == 0
+    assert catalog.leaders_epoch(99, None) == 0
 
 
 def test_altering_a_table_keeps_its_leaders_and_their_epoch() -> None:
@@ -110,4 +110,4 @@ def test_altering_a_table_keeps_its_leaders_and_their_epoch() -> None:
         commands.alter_table, path("events"), commands.Alteration(set={"table.log.ttl": "1 d"}), now_ms=1
     )
     assert sorted(house.catalog.table(path("events")).leaders) == [1, 2]
-    assert house.catalog.leader_epoch_of(table.table_id, None) == 1
+    assert house.catalog.leaders_epoch(table.table_id, None) == 1

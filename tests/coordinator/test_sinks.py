@@ -20,6 +20,8 @@ from strom.errors import (
     TableDropped,
 )
 from strom.model.bucket import BucketId
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeReport
 
 LATER = 5_000
 
@@ -193,6 +195,14 @@ def test_sinks_that_are_forgotten_together_raise_the_floor_above_all_of_their_st
     assert house.catalog.floor_of(house.users) == LATER + 510, "a table that was named without rows, too"
 
 
+def test_a_decision_of_an_older_version_decides_nothing_even_with_stages_of_the_newest() -> None:
+    house = Sinks()
+    house.decide("s", 8, listed(1, house.log, 0))
+    late = house.decide("s", 7, listed(1, house.log, 0))
+    assert late.decided == frozenset()
+    assert house.catalog.sinks["s"].last == {house.log: 8, house.users: 8}
+
+
 def test_a_decision_is_remembered_as_long_as_the_longest_lease_of_its_stages() -> None:
     house = Sinks()
     long, short = listed(1, house.log, 0, at=LATER + 500), listed(2, house.users, 1, at=LATER)
@@ -269,6 +279,17 @@ def test_a_log_table_in_the_lake_is_not_overwritten_there() -> None:
     assert house.catalog.sinks["s"].emptied == (EmptiedPart(users, None, 1),), (
         "its rows are deleted one by one"
     )
+
+
+def test_a_log_table_whose_lake_was_given_up_is_not_overwritten_while_the_lake_has_its_rows() -> None:
+    house = Sinks()
+    log = house.table("cold", properties={"table.datalake.enabled": "true"}).table_id
+    told = LakeReport(1, {LakeKey(None, 0): Tiered(5, 1)})
+    house.do(commands.store_lake, log, told, round=1, fresh_ms=1, now_ms=1)
+    off = commands.Alteration(set={"table.datalake.enabled": "false"})
+    house.do(commands.alter_table, path("cold"), off, now_ms=1)
+    with pytest.raises(InvalidRequest, match="lake"):
+        house.decide("s", 0, tables=frozenset({log}), overwrites=[(log, None)])
 
 
 def test_a_dropped_partition_refuses_a_decision() -> None:

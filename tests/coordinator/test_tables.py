@@ -115,7 +115,7 @@ def test_a_table_name_that_could_mean_something_else_is_refused(name: str) -> No
     [
         ({"table.log.tttl": "1 d"}, "did you mean 'table.log.ttl'"),
         ({"table.log.ttl": "soon"}, "soon"),
-        ({"table.replication.factor": "3"}, "keeps 1 copy"),
+        ({"table.replication.factor": "3"}, "keep 1 copy"),
         ({"table.auto-partition.enabled": "true"}, "partitioned"),
         ({"table.statistics.columns": "nothing"}, "is not a column"),
     ],

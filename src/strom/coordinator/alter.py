@@ -64,6 +64,11 @@ def alter_table(
     table = catalog.table(path)
     schema = _with_columns(table.schema, alteration)
     description = _with_properties(replace(table.description, schema=schema), alteration)
+    if catalog.limits.replicated and _durability(description) != _durability(table.description):
+        raise InvalidAlter(
+            "table.durability cannot be changed in a cluster: it decides which copies count as in sync",
+            property="table.durability",
+        )
     if description == table.description:
         return UpdatePlan(table)
     properties.validate_table(description)
@@ -74,13 +79,17 @@ def alter_table(
         # A clock that was set back must not make a change look older than the table.
         modified_ms=max(now_ms, table.modified_ms),
     )
-    epoch = catalog.leader_epoch_of(table.table_id, None)
+    epoch = catalog.leaders_epoch(table.table_id, None)
     key = keys.table(table.table_id)
     updates: list[Update] = [Put(key, encode_table(altered, epoch))]
     if schema is not table.schema:
         replaced = keys.schema(table.table_id, table.schema.schema_id)
         updates.append(Put(replaced, encode_schema(table.schema)))
     return UpdatePlan(altered, [catalog.unchanged(key)], updates)
+
+
+def _durability(description: TableDescription) -> str | None:
+    return properties.durability(description.properties)
 
 
 def _with_columns(schema: Schema, alteration: Alteration) -> Schema:

@@ -15,8 +15,9 @@ from copy import copy
 from typing import TypeVar
 
 from strom.coordinator import entries, keys
-from strom.coordinator.entries import DatabaseEntry, Led, ListenerAddress, ServerEntry
+from strom.coordinator.entries import CoordinatorEntry, DatabaseEntry, Led, ListenerAddress, ServerEntry
 from strom.coordinator.limits import DecisionLimits
+from strom.coordinator.replica_rows import ReplicaRows
 from strom.coordinator.sink_rows import SinkRow, decode_sink
 from strom.coordinator.touched import Changed, Touched
 from strom.errors import DatabaseNotFound, MetadataCorrupt, PartitionNotFound, TableNotFound
@@ -28,6 +29,8 @@ from strom.model.lake.lake_record import LakeRecord
 from strom.model.names import nearest
 from strom.model.schema import Schema
 from strom.model.table import Partition, TableEntry, TablePath
+from strom.replication.bucket_entry import BucketEntry
+from strom.replication.registration import Registration
 
 __all__ = ["Catalog", "DatabaseEntry", "ListenerAddress", "ServerEntry"]
 
@@ -54,11 +57,21 @@ class Catalog:
         self._partitions: SharingMap[int, Led[Partition]] = SharingMap()
         self._partitions_of: SharingMap[int, SharingMap[str, Partition]] = SharingMap()
         self._servers: dict[int, ServerEntry] = {}
+        self.registrations: Mapping[int, Registration] = {}
+        """What the tablet servers of a cluster said of themselves at their last start, dead or alive, by id."""
         self._counters: SharingMap[str, int] = SharingMap()
         self._sinks: SharingMap[str, SinkRow] = SharingMap()
         self._floors: SharingMap[int, int] = SharingMap()
         self._lakes: SharingMap[int, LakeRecord] = SharingMap()
+        self.replicas = ReplicaRows()
+        """The copies of every bucket that has an entry, as every bucket of a cluster has."""
         self.coordinator: ServerEntry | None = None
+        """The one that clients call: the only one, or the active one of a cluster."""
+        self.active: CoordinatorEntry | None = None
+        self.alive: Mapping[int, int] = {}
+        """What tablet servers announce: the incarnation of each one's process."""
+        self.coordinators: Mapping[str, CoordinatorEntry] = {}
+        """The coordinators that are announced, by name."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, limits: DecisionLimits) -> Catalog:
@@ -178,14 +191,36 @@ class Catalog:
     def leader_of(self, bucket: BucketId) -> int | None:
         """The server that leads a bucket; None when the bucket does not exist or has no leader."""
         led = self._led(bucket.table_id, bucket.partition_id)
-        if led is None or not 0 <= bucket.bucket < len(led.value.leaders):
+        if led is None:
             return None
-        return int(led.value.leaders[bucket.bucket])
+        entry = self.replicas.get(bucket)
+        if entry is not None:
+            return entry.leader
+        leaders = led.value.leaders
+        return int(leaders[bucket.bucket]) if 0 <= bucket.bucket < len(leaders) else None
 
-    def leader_epoch_of(self, table_id: int, partition_id: int | None) -> int:
-        """How often the leaders of a table or partition were reassigned; 0 when it does not exist."""
+    def leader_epoch_of(self, bucket: BucketId) -> int:
+        """The epoch of a bucket's leader; 0 when the bucket does not exist."""
+        entry = self.replicas.get(bucket)
+        return self.leaders_epoch(bucket.table_id, bucket.partition_id) if entry is None else entry.epoch
+
+    def leaders_epoch(self, table_id: int, partition_id: int | None) -> int:
+        """How often the leaders in the entry of a table or partition were reassigned; 0 when it does not exist."""
         led = self._led(table_id, partition_id)
         return 0 if led is None else led.epoch
+
+    def copies_of(self, bucket: BucketId) -> tuple[int, ...]:
+        """The servers that have copies of a bucket: of one without an entry its leader."""
+        entry = self.replicas.get(bucket)
+        if entry is not None:
+            return entry.servers
+        leader = self.leader_of(bucket)
+        return () if leader is None else (leader,)
+
+    def versioned_entry(self, bucket: BucketId) -> tuple[BucketEntry, int] | None:
+        """The replica entry of a bucket, and the version to require of it."""
+        entry = self.replicas.get(bucket)
+        return None if entry is None else (entry, self._entries[keys.replicas(bucket)].version)
 
     def _led(self, table_id: int, partition_id: int | None) -> Led[TableEntry] | Led[Partition] | None:
         if partition_id is None:
@@ -258,10 +293,13 @@ class Catalog:
             "tables": self._take_tables,
             "partitions": self._take_partitions,
             "servers": self._take_servers,
+            keys.ACTIVE: self._take_active,
+            "alive": self._take_alive,
             "counters": self._take_counters,
             "sinks": self._take_sinks,
             "floors": self._take_floors,
             "lake": self._take_lakes,
+            "replicas": self._take_replicas,
         }
         for kind, take in takers.items():
             if kind in by_kind:
@@ -337,6 +375,29 @@ class Catalog:
                 self._servers[server.server_id] = server
             else:
                 raise MetadataCorrupt(f"{key} holds server {server.server_id}", key=key)
+        found = ((server_id, server.registration) for server_id, server in self._servers.items())
+        self.registrations = {server_id: one for server_id, one in found if one is not None}
+
+    def _take_active(self, changed: Changed) -> None:
+        found = changed.put.get(keys.ACTIVE)
+        self.active = None if found is None else entries.decode_coordinator(keys.ACTIVE, found)
+        self.coordinator = None if self.active is None else ServerEntry(0, self.active.listeners)
+
+    def _take_alive(self, changed: Changed) -> None:
+        alive, coordinators = dict(self.alive), dict(self.coordinators)
+        for key in (*changed.gone, *changed.put):
+            name = key.split("/")[1]
+            value = changed.put.get(key)
+            if name.startswith(keys.ALIVE_COORDINATOR):
+                coordinators.pop(name.removeprefix(keys.ALIVE_COORDINATOR), None)
+                if value is not None:
+                    one = entries.decode_coordinator(key, value)
+                    coordinators[one.name] = one
+            else:
+                alive.pop(entries.id_in(key, 1), None)
+                if value is not None:
+                    alive[entries.id_in(key, 1)] = entries.decode_number(key, value)
+        self.alive, self.coordinators = alive, coordinators
 
     def _take_counters(self, changed: Changed) -> None:
         put = {key: entries.decode_number(key, value) for key, value in changed.put.items()}
@@ -367,6 +428,9 @@ class Catalog:
             else:
                 gone.append(table_id)
         self._lakes = self._lakes.changed(put, gone)
+
+    def _take_replicas(self, changed: Changed) -> None:
+        self.replicas = self.replicas.changed(changed)
 
     def _check_whole(self, touched: Touched) -> None:
         """Check the invariants of what was touched; the rest held before."""

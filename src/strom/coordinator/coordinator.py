@@ -7,16 +7,18 @@ costs as much as the change is large.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.limits import DecisionLimits
 from strom.coordinator.plan import UpdatePlan
+from strom.coordinator.term import Term
 from strom.coordinator.touched import Touched
 from strom.errors import Conflict
+from strom.metadata.changes import Requirement
 from strom.metadata.newest_value import Newest
-from strom.metadata.store import MetadataStore
+from strom.metadata.store import MetadataStore, Watcher
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,18 +67,43 @@ class Coordinator:
         """The newest catalog, and everything touched since the last call. For one follower."""
         return self._newest.change(lambda known: News(known.catalog, Touched()))[0]
 
+    def watch(self, callback: Watcher) -> Callable[[], None]:
+        """Call back, in any thread, when the store hears of a change; return the function that ends that."""
+        return self._store.watch(callback)
+
     def perform(
         self, command: Callable[Concatenate[Catalog, P], UpdatePlan[T]], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Plan and commit a command of ``commands.py``; returns its result once it is durable and in the catalog."""
+        return self.perform_in(None, command, *arguments, **named)
+
+    def perform_in(
+        self,
+        term: Term | None,
+        command: Callable[Concatenate[Catalog, P], UpdatePlan[T]],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """The same as the active coordinator of a cluster. NotCoordinator: the term is over, nothing was changed."""
+        fence = () if term is None else (term.requirement,)
         for _ in range(ATTEMPTS_MAX):
-            plan = command(self.refresh(), *arguments, **named)
+            catalog = self.refresh()
+            if term is not None:
+                term.check(catalog)
+            plan = command(catalog, *arguments, **named)
             if not plan.updates:
                 return plan.result
             try:
-                self._store.commit(plan.requirements, plan.updates)
+                self._commit(plan, fence)
             except Conflict:
                 continue
             self.refresh()
             return plan.result
         raise Conflict(f"the metadata changed {ATTEMPTS_MAX} times while deciding: try again")
+
+    def _commit(self, plan: UpdatePlan[T], fence: Sequence[Requirement]) -> None:
+        for step in plan.earlier:
+            self._store.commit([*step.requirements, *fence], step.updates)
+        self._store.commit([*plan.requirements, *fence], plan.updates)
+        for step in plan.later:
+            self._store.commit([*step.requirements, *fence], step.updates)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from strom.coordinator import keys, tables
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import DatabaseEntry, encode_database
-from strom.coordinator.plan import UpdatePlan
+from strom.coordinator.plan import CommitStep, UpdatePlan
 from strom.errors import DatabaseExists, DatabaseNotEmpty, InvalidDatabase
 from strom.metadata.changes import Delete, Put, Requirement, Update
 from strom.model.names import check_comment, check_name
@@ -61,8 +61,10 @@ def drop_database(
     # Every new table counts up: an unchanged counter means that no table was added since the list above.
     requirements: list[Requirement] = [catalog.unchanged(key), catalog.unchanged(keys.TABLE_COUNTER)]
     updates: list[Update] = [Delete(key)]
+    later: list[CommitStep] = []
     for path in paths:
         plan = tables.drop_table(catalog, path)
         requirements += [one for one in plan.requirements if one not in requirements]
         updates += plan.updates
-    return UpdatePlan(None, requirements, updates)
+        later += plan.later
+    return UpdatePlan(None, requirements, updates, later=later)

@@ -14,12 +14,14 @@ from strom.model.document import Document, canonical
 from strom.model.lake.lake_record import LakeRecord
 from strom.model.schema import SCHEMA_ID_MAX, Schema
 from strom.model.table import Partition, TableDescription, TableEntry, TablePath
+from strom.replication.registration import DataDisk, Registration
 
 T = TypeVar("T", TableEntry, Partition)
 
 ID_MAX = 2**63 - 1
 TIME_MAX = 2**63 - 1
 EPOCH_MAX = 2**31 - 1
+DISKS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,18 @@ class ServerEntry:
     """A server and its advertised addresses, by listener name."""
 
     server_id: int
+    listeners: Mapping[str, ListenerAddress]
+    registration: Registration | None = None
+    """Of a tablet server in a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorEntry:
+    """A coordinator of a cluster and its addresses; ``number`` counts who was active, 0 for one that stands by."""
+
+    name: str
+    """Drawn at each start of a process, so that it tells this one from an earlier one in the same place."""
+    number: int
     listeners: Mapping[str, ListenerAddress]
 
 
@@ -100,8 +114,24 @@ def encode_partition(partition: Partition, epoch: int) -> bytes:
 
 def encode_server(server: ServerEntry) -> bytes:
     """The value under ``servers/``."""
-    listeners = {name: {"host": host, "port": port} for name, (host, port) in server.listeners.items()}
-    return _json(id=server.server_id, listeners=listeners)
+    found = server.registration
+    registration = found and {
+        "incarnation": found.incarnation,
+        "disks": [{"id": one.disk, "lineage": one.lineage} for one in found.disks],
+        "rack": found.rack,
+    }
+    return _json(id=server.server_id, listeners=_addresses(server.listeners), registration=registration)
+
+
+def encode_coordinator(coordinator: CoordinatorEntry) -> bytes:
+    """The value under ``coordinator``, and what a coordinator announces."""
+    return _json(
+        name=coordinator.name, number=coordinator.number, listeners=_addresses(coordinator.listeners)
+    )
+
+
+def _addresses(listeners: Mapping[str, ListenerAddress]) -> dict[str, object]:
+    return {name: {"host": host, "port": port} for name, (host, port) in listeners.items()}
 
 
 def encode_number(number: int) -> bytes:
@@ -178,16 +208,41 @@ def decode_partition(key: str, value: bytes) -> Led[Partition]:
 def decode_server(key: str, value: bytes) -> ServerEntry:
     """Decode a server."""
     doc = Document.parse(value, key, MetadataCorrupt)
-    listeners = doc.document("listeners")
+    server_id = doc.integer("id", low=0)
+    registration = doc.document("registration") if doc.has("registration") else None
     return ServerEntry(
-        server_id=doc.integer("id", low=0),
-        listeners={
-            name: ListenerAddress(
-                listeners.document(name).text("host"), listeners.document(name).integer("port", low=0)
-            )
-            for name in listeners.value
-        },
+        server_id=server_id,
+        listeners=_listeners(doc),
+        registration=None if registration is None else _registration(server_id, registration),
     )
+
+
+def _registration(server_id: int, doc: Document) -> Registration:
+    disks = tuple(
+        DataDisk(one.text("id"), one.integer("lineage", low=0, high=ID_MAX)) for one in doc.documents("disks")
+    )
+    if not 0 < len({one.disk for one in disks}) == len(disks) <= DISKS_MAX:
+        doc.refuse("disks", f"must name 1 to {DISKS_MAX} disks, each once")
+    incarnation = doc.integer("incarnation", low=0, high=ID_MAX)
+    return Registration(server_id, incarnation, disks, doc.text("rack"))
+
+
+def decode_coordinator(key: str, value: bytes) -> CoordinatorEntry:
+    """Decode the active coordinator, or one that was announced."""
+    doc = Document.parse(value, key, MetadataCorrupt)
+    return CoordinatorEntry(
+        name=doc.text("name"), number=doc.integer("number", low=0, high=ID_MAX), listeners=_listeners(doc)
+    )
+
+
+def _listeners(doc: Document) -> dict[str, ListenerAddress]:
+    listeners = doc.document("listeners")
+    return {
+        name: ListenerAddress(
+            listeners.document(name).text("host"), listeners.document(name).integer("port", low=0)
+        )
+        for name in listeners.value
+    }
 
 
 def decode_number(key: str, value: bytes) -> int:

@@ -5,14 +5,18 @@
     tables/<table id>                       a table, with its newest schema
     schemas/<table id>/<schema id>          a schema that a newer one replaced
     partitions/<table id>/<partition id>    a partition
-    servers/<server id>                     a tablet server's addresses
-    servers/coordinator                     the coordinator's addresses
+    servers/<server id>                     a tablet server's addresses and, in a cluster, its registration
+    servers/coordinator                     the coordinator's addresses, where there is only one
+    coordinator                             the active coordinator of a cluster: its number and addresses
+    alive/<server id>                       announced: which process of a tablet server is there
+    alive/coordinator-<name>                announced: a coordinator, active or standing by
     counters/<name>                         the next id of a kind
     counters/numbers/<table id>             the next number of a table's auto-increment column
     sinks/<hash of its name>                what a sink decided last
     floors/<table id>                       stages with deadlines up to here can no longer be decided
     lake/<table id>                         what the lake holds of a table, as last reported; a long record begins here
     lake/<table id>/<number>                its further pieces, from 1
+    replicas/<table id>/<partition id>/<bucket>   the copies of a bucket; "-" where the table has no partitions
 
 Names of databases and tables are checked before they become part of a key; nothing else from outside does.
 """
@@ -21,9 +25,12 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from strom.model.bucket import BucketId
 from strom.model.table import TablePath
 
 COORDINATOR = "servers/coordinator"
+ACTIVE = "coordinator"
+ALIVE_COORDINATOR = "coordinator-"
 TABLE_COUNTER = "counters/table"
 PARTITION_COUNTER = "counters/partition"
 WRITER_COUNTER = "counters/writer"
@@ -61,6 +68,16 @@ def server(server_id: int) -> str:
     return f"servers/{server_id}"
 
 
+def alive_server(server_id: int) -> str:
+    """The key that a tablet server announces."""
+    return f"alive/{server_id}"
+
+
+def alive_coordinator(name: str) -> str:
+    """The key that a coordinator announces."""
+    return f"alive/{ALIVE_COORDINATOR}{name}"
+
+
 def number_counter(table_id: int) -> str:
     """The key of a table's auto-increment counter."""
     return f"counters/numbers/{table_id}"
@@ -79,3 +96,8 @@ def floor(table_id: int) -> str:
 def lake(table_id: int, piece: int = 0) -> str:
     """The key of a table's lake record, or of one of its further pieces."""
     return f"lake/{table_id}/{piece}" if piece else f"lake/{table_id}"
+
+
+def replicas(bucket: BucketId) -> str:
+    """The key of a bucket's copies."""
+    return f"replicas/{bucket}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from strom.model.properties import Durability
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionLimits:
@@ -13,3 +15,5 @@ class DecisionLimits:
     partition_num_max: int = 1000  # max.partition.num: per table
     bucket_count_default: int = 1  # default.bucket.number
     replication_factor_default: int = 1  # default.replication.factor
+    durability_default: Durability = "group"  # durability
+    replicated: bool = False  # metadata.store: every bucket has an entry, its copies are on several servers

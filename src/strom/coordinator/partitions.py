@@ -6,15 +6,17 @@ name never mixes rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from strom.coordinator import keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import encode_number, encode_partition
 from strom.coordinator.lake import drop_from_lake, puts_of
+from strom.coordinator.new_copies import buckets_in, delete_steps, new_entries, put_steps
 from strom.coordinator.placement import leaders
-from strom.coordinator.plan import UpdatePlan
+from strom.coordinator.plan import CommitStep, UpdatePlan
+from strom.coordinator.tables import in_steps
 from strom.errors import InvalidPartition, PartitionExists, TableNotPartitioned, TooManyPartitions
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
@@ -40,8 +42,9 @@ def create_partition(
     *,
     ignore_if_exists: bool = False,
     now_ms: int,
+    alive: Collection[int] | None = None,
 ) -> UpdatePlan[Partition]:
-    """A new partition, given a value for each partition key."""
+    """A new partition, given a value for each partition key. ``alive``: in a cluster, who seems to live."""
     table = partitioned_table(catalog, path)
     partition_keys = table.description.partition_keys
     row = values_of(values, partition_keys)
@@ -55,7 +58,8 @@ def create_partition(
     _check_room(catalog, table)
     _check_retention(table, row, now_ms)
     partitions = _new_partitions(catalog, table, [row], now_ms)
-    return UpdatePlan(partitions[0], _requirements(catalog, table), _puts(partitions))
+    before, create = _creation(catalog, table, partitions, alive)
+    return in_steps(partitions[0], before, create)
 
 
 def drop_partition(
@@ -74,7 +78,8 @@ def drop_partition(
     if record is not None:
         requirements.append(catalog.unchanged(keys.lake(table.table_id)))
         updates += puts_of(catalog, record)
-    return UpdatePlan(partition, requirements, updates)
+    later = delete_steps(catalog, buckets_in(table, partition.partition_id))
+    return UpdatePlan(partition, requirements, updates, later=later)
 
 
 def list_partitions(
@@ -95,6 +100,7 @@ def auto_partition(
     now_ms: int,
     expire_ms: int | None = None,
     ends: Mapping[LakeKey, int] | None = None,
+    alive: Collection[int] | None = None,
 ) -> UpdatePlan[AutoPartitioned]:
     """Create the partitions that are due and drop the expired ones, if the table asks for it.
 
@@ -116,12 +122,12 @@ def auto_partition(
     )
     room = max(0, catalog.limits.partition_num_max - len(existing) + len(dropped))
     created = _new_partitions(catalog, table, [(name,) for name in plan.create[:room]], now_ms)
-    updates: list[Update] = [
-        Delete(keys.partition(table_id, partition.partition_id)) for partition in dropped
-    ]
-    if created:
-        updates += _puts(created)
-    return UpdatePlan(AutoPartitioned(created, dropped), _requirements(catalog, table), updates)
+    result = AutoPartitioned(created, dropped)
+    before, create = _creation(catalog, table, created, alive)
+    deletes = [Delete(keys.partition(table_id, partition.partition_id)) for partition in dropped]
+    made = in_steps(result, before, CommitStep(create.requirements, [*deletes, *create.updates]))
+    gone = [bucket for partition in dropped for bucket in buckets_in(table, partition.partition_id)]
+    return replace(made, later=delete_steps(catalog, gone))
 
 
 def is_due(catalog: Catalog, table_id: int, *, now_ms: int, expire_ms: int | None = None) -> bool:
@@ -190,22 +196,33 @@ def _new_partitions(
             table_id=table.table_id,
             name=partition_name(row),
             values=row,
-            leaders=leaders(partition_id, table.bucket_count, catalog.servers),
+            leaders=()
+            if catalog.limits.replicated
+            else leaders(partition_id, table.bucket_count, catalog.servers),
             created_ms=now_ms,
         )
         for partition_id, row in enumerate(rows, first)
     )
 
 
-def _requirements(catalog: Catalog, table: TableEntry) -> list[Requirement]:
-    """No partition was added meanwhile (the counter also guards names and the limit), and the table still exists."""
-    return [Exists(keys.table(table.table_id)), catalog.unchanged(keys.PARTITION_COUNTER)]
+def _creation(
+    catalog: Catalog, table: TableEntry, partitions: Sequence[Partition], alive: Collection[int] | None
+) -> tuple[list[CommitStep], CommitStep]:
+    """What comes before new partitions, and what makes them.
 
-
-def _puts(partitions: Sequence[Partition]) -> list[Update]:
-    puts: list[Update] = [
-        Put(keys.partition(partition.table_id, partition.partition_id), encode_partition(partition, epoch=0))
-        for partition in partitions
+    No partition was added meanwhile (the counter also guards names and the limit), and the table still exists.
+    """
+    unchanged = [catalog.unchanged(keys.PARTITION_COUNTER)]
+    puts = [
+        Put(keys.partition(one.table_id, one.partition_id), encode_partition(one, epoch=0))
+        for one in partitions
     ]
-    puts.append(Put(keys.PARTITION_COUNTER, encode_number(partitions[-1].partition_id + 1)))
-    return puts
+    exists: list[Requirement] = [Exists(keys.table(table.table_id))]
+    if not partitions:
+        return [], CommitStep([*exists, *unchanged], ())
+    counter = Put(keys.PARTITION_COUNTER, encode_number(partitions[-1].partition_id + 1))
+    before = [CommitStep(unchanged, [counter])]
+    if catalog.limits.replicated:
+        ids = [one.partition_id for one in partitions]
+        before += put_steps(catalog, new_entries(catalog, table, ids, alive))
+    return before, CommitStep(exists, puts)

@@ -35,6 +35,7 @@ def reassign_leaders(catalog: Catalog, live_ids: Sequence[int]) -> UpdatePlan[in
     A reassigned table or partition gets a higher epoch, so that late messages of its former leader are recognised.
     """
     assert live_ids
+    assert not catalog.limits.replicated, "in a cluster leaders are elected, and no server is forgotten"
     requirements: list[Requirement] = []
     gone = sorted(catalog.servers.keys() - set(live_ids))
     updates: list[Update] = [Delete(keys.server(server_id)) for server_id in gone]
@@ -43,14 +44,14 @@ def reassign_leaders(catalog: Catalog, live_ids: Sequence[int]) -> UpdatePlan[in
             wanted = leaders(table.table_id, table.bucket_count, live_ids)
             if wanted != table.leaders:
                 key = keys.table(table.table_id)
-                epoch = catalog.leader_epoch_of(table.table_id, None) + 1
+                epoch = catalog.leaders_epoch(table.table_id, None) + 1
                 requirements.append(catalog.unchanged(key))
                 updates.append(Put(key, encode_table(replace(table, leaders=wanted), epoch)))
         for partition in catalog.partitions_of(table.table_id):
             wanted = leaders(partition.partition_id, table.bucket_count, live_ids)
             if wanted != partition.leaders:
                 key = keys.partition(table.table_id, partition.partition_id)
-                epoch = catalog.leader_epoch_of(table.table_id, partition.partition_id) + 1
+                epoch = catalog.leaders_epoch(table.table_id, partition.partition_id) + 1
                 requirements.append(catalog.unchanged(key))
                 updates.append(Put(key, encode_partition(replace(partition, leaders=wanted), epoch)))
     return UpdatePlan(len(updates) - len(gone), requirements, updates)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from strom.coordinator import keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import encode_number, encode_table
+from strom.coordinator.new_copies import (
+    STEP_ENTRIES_MAX,
+    buckets_of,
+    check_copies,
+    delete_steps,
+    new_entries,
+    put_steps,
+)
 from strom.coordinator.placement import leaders
-from strom.coordinator.plan import UpdatePlan
+from strom.coordinator.plan import CommitStep, UpdatePlan
 from strom.errors import InvalidConfig, TableExists, TooManyBuckets
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
@@ -18,7 +28,8 @@ from strom.model.table import TableDescription, TableEntry, TablePath
 
 REPLICATION_FACTOR = "table.replication.factor"
 REPLICATION_FACTOR_MAX = 1
-"""Copies of a bucket that this version keeps."""
+"""Copies of a bucket where all servers share one folder."""
+DURABILITY = "table.durability"
 
 KEY_FORMAT_VERSION = "table.kv.format-version"
 KEY_FORMAT_VERSION_DEFAULT = "2"
@@ -29,6 +40,8 @@ come later."""
 
 FIRST_SCHEMA_ID = 1
 
+T = TypeVar("T")
+
 
 def create_table(
     catalog: Catalog,
@@ -37,8 +50,12 @@ def create_table(
     *,
     ignore_if_exists: bool = False,
     now_ms: int,
+    alive: Collection[int] | None = None,
 ) -> UpdatePlan[TableEntry]:
-    """A new table, log or primary-key, under an id that no table ever had."""
+    """A new table, log or primary-key, under an id that no table ever had.
+
+    ``alive``: in a cluster, the servers that seem to live; None: all that are registered.
+    """
     path.check()
     catalog.database(path.database)
     existing = catalog.find_table(path)
@@ -61,20 +78,22 @@ def create_table(
         created_ms=now_ms,
         modified_ms=now_ms,
         leaders=()
-        if description.partitioned
+        if description.partitioned or catalog.limits.replicated
         else leaders(table_id, description.bucket_count, catalog.servers),
     )
-    requirements: list[Requirement] = [
-        Exists(keys.database(path.database)),
-        catalog.unchanged(keys.name(path)),
-        catalog.unchanged(keys.TABLE_COUNTER),
-    ]
-    updates: list[Update] = [
-        Put(keys.name(path), encode_number(table_id)),
-        Put(keys.table(table_id), encode_table(table, epoch=0)),
-        Put(keys.TABLE_COUNTER, encode_number(table_id + 1)),
-    ]
-    return UpdatePlan(table, requirements, updates)
+    reserve = CommitStep(
+        [catalog.unchanged(keys.TABLE_COUNTER)], [Put(keys.TABLE_COUNTER, encode_number(table_id + 1))]
+    )
+    create = CommitStep(
+        [Exists(keys.database(path.database)), catalog.unchanged(keys.name(path))],
+        [
+            Put(keys.name(path), encode_number(table_id)),
+            Put(keys.table(table_id), encode_table(table, epoch=0)),
+        ],
+    )
+    if not catalog.limits.replicated or description.partitioned:
+        return in_steps(table, [reserve], create)
+    return in_steps(table, [reserve, *put_steps(catalog, new_entries(catalog, table, [None], alive))], create)
 
 
 def drop_table(
@@ -98,6 +117,7 @@ def drop_table(
         updates.append(Delete(keys.number_counter(table_id)))
     if catalog.floor_of(table_id):
         updates.append(Delete(keys.floor(table_id)))
+    later = delete_steps(catalog, buckets_of(catalog, table))
     if table.partitioned:
         # Every new partition counts up: none was added since this list was made.
         requirements.append(catalog.unchanged(keys.PARTITION_COUNTER))
@@ -105,13 +125,26 @@ def drop_table(
             Delete(keys.partition(table_id, partition.partition_id))
             for partition in catalog.partitions_of(table_id)
         ]
-    return UpdatePlan(table, requirements, updates)
+    return UpdatePlan(table, requirements, updates, later=later)
+
+
+def in_steps(made: T, before: Sequence[CommitStep], create: CommitStep) -> UpdatePlan[T]:
+    """All in one commit where that is small; otherwise the ids are reserved and their buckets' entries put first."""
+    steps = (*before, create)
+    if len(before) == 1 or sum(len(step.updates) for step in steps) <= STEP_ENTRIES_MAX:
+        requirements = [one for step in steps for one in step.requirements]
+        return UpdatePlan(made, requirements, [one for step in steps for one in step.updates])
+    return UpdatePlan(made, create.requirements, create.updates, earlier=before)
 
 
 def _completed(catalog: Catalog, description: TableDescription) -> TableDescription:
     """Fill in what the client left open: clients read it back and rely on it."""
     limits = catalog.limits
     defaults = {REPLICATION_FACTOR: str(limits.replication_factor_default)}
+    pinned = {}
+    if limits.replicated and properties.durability(description.properties) is None:
+        # It decides what the identity of a copy is, so it must not change with a server's setting.
+        pinned[DURABILITY] = limits.durability_default
     if description.has_primary_key:
         defaults[KEY_FORMAT_VERSION] = KEY_FORMAT_VERSION_DEFAULT
         defaults[BUCKET_RULE] = BUCKET_RULE_DEFAULT
@@ -122,7 +155,7 @@ def _completed(catalog: Catalog, description: TableDescription) -> TableDescript
         description,
         schema=replace(with_aggregates(description.schema, said), schema_id=FIRST_SCHEMA_ID),
         bucket_count=description.bucket_count or limits.bucket_count_default,
-        properties={**defaults, **description.properties},
+        properties={**defaults, **description.properties, **pinned},
     )
 
 
@@ -138,9 +171,12 @@ def _check(catalog: Catalog, path: TablePath, description: TableDescription) -> 
             buckets_max=bucket_count_max,
         )
     factor = properties.replication_factor(description.properties)
-    if factor is not None and factor > REPLICATION_FACTOR_MAX:
+    if catalog.limits.replicated:
+        check_copies(catalog, description)
+    elif factor is not None and factor > REPLICATION_FACTOR_MAX:
         raise InvalidConfig(
-            f"{REPLICATION_FACTOR} is {factor}, but this version keeps {REPLICATION_FACTOR_MAX} copy of each bucket",
+            f"{REPLICATION_FACTOR} is {factor}, but servers that share one data folder keep {REPLICATION_FACTOR_MAX} "
+            "copy of each bucket: for more, run a cluster (metadata.store = zookeeper)",
             property=REPLICATION_FACTOR,
             value=factor,
         )

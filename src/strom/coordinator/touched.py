@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strom.coordinator.entries import id_in
+from strom.coordinator.keys import ACTIVE
+from strom.errors import MetadataCorrupt
+from strom.model.bucket import BucketId
 
 
 class Changed(NamedTuple):
@@ -25,11 +28,17 @@ class PartitionOf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Tables and partitions that were added, removed or changed; a table also when its lake record changed."""
+    """Tables and partitions that were added, removed or changed; a table also when its lake record changed.
+
+    ``servers``: whether a server, an announcement or the active coordinator came, went or changed.
+    """
 
     names: frozenset[tuple[str, str]] = frozenset()
     tables: frozenset[int] = frozenset()
     partitions: frozenset[PartitionOf] = frozenset()
+    servers: bool = False
+    buckets: frozenset[BucketId] = frozenset()
+    """Buckets whose replica entries changed: that touches no table."""
 
     @classmethod
     def of(cls, by_kind: Mapping[str, Changed]) -> Touched:
@@ -41,15 +50,30 @@ class Touched:
         partitions = frozenset(
             PartitionOf(id_in(key, 1), id_in(key, 2)) for key in found.get("partitions", ())
         )
-        return cls(names, frozenset(ids), partitions)
+        servers = any(kind in found for kind in ("servers", "alive", ACTIVE))
+        buckets = frozenset(map(bucket_in, found.get("replicas", ())))
+        return cls(names, frozenset(ids), partitions, servers, buckets)
 
     def __bool__(self) -> bool:
-        return bool(self.names or self.tables or self.partitions)
+        return bool(self.names or self.tables or self.partitions or self.servers or self.buckets)
 
     def __or__(self, other: Touched) -> Touched:
         return Touched(
-            self.names | other.names, self.tables | other.tables, self.partitions | other.partitions
+            self.names | other.names,
+            self.tables | other.tables,
+            self.partitions | other.partitions,
+            self.servers or other.servers,
+            self.buckets | other.buckets,
         )
+
+
+def bucket_in(key: str) -> BucketId:
+    """The bucket whose replica entry has this key."""
+    try:
+        _, table, partition, bucket = key.split("/")
+        return BucketId(int(table), None if partition == "-" else int(partition), int(bucket))
+    except ValueError as error:
+        raise MetadataCorrupt(f"{key} is not the key of a bucket", key=key) from error
 
 
 def _parts(key: str) -> list[str]:

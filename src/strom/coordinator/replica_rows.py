@@ -1,0 +1,123 @@
+"""The entries of all buckets that have copies, and which server has or leads which of them.
+
+An immutable value that shares with the one before it whatever stayed the same, as the catalog does. It also knows what
+each server has, so that the death of one costs what it had, not what the cluster has. There may be a million entries:
+they are checked when they come in and kept as bytes, and those that are asked for are kept decoded for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from strom.coordinator.touched import Changed, bucket_in
+from strom.metadata.sharing_map import SharingMap
+from strom.model.bucket import BucketId
+from strom.replication.bucket_entry import BucketEntry, decode_bucket
+
+PREFIX = "replicas/"
+Index = SharingMap[int, SharingMap[str, bool]]
+"""By server, then by key."""
+
+_decoded = lru_cache(maxsize=1 << 14)(decode_bucket)
+
+
+class ReplicaRows:
+    """All entries under ``replicas/``."""
+
+    __slots__ = ("_copies", "_led", "_rows")
+
+    def __init__(self, rows: SharingMap[str, bytes] | None = None) -> None:
+        """None at all; use ``changed``."""
+        self._rows = rows or SharingMap()
+        self._led: Index = SharingMap()
+        self._copies: Index = SharingMap()
+
+    def changed(self, changed: Changed) -> ReplicaRows:
+        """The rows after a change of the metadata."""
+        found = ReplicaRows(self._rows.changed(changed.put, changed.gone))
+        led, copies = _Moves(), _Moves()
+        for key in changed.gone:
+            before = self._entry(key)
+            led.move(key, _leader(before), ())
+            copies.move(key, _servers(before), ())
+        for key, value in changed.put.items():
+            before, after = self._entry(key), decode_bucket(key, value)
+            led.move(key, _leader(before), _leader(after))
+            copies.move(key, _servers(before), _servers(after))
+        found._led, found._copies = led.applied(self._led), copies.applied(self._copies)
+        return found
+
+    def get(self, bucket: BucketId) -> BucketEntry | None:
+        """The entry of a bucket; None if it has none."""
+        return self._entry(f"{PREFIX}{bucket}") if len(self._rows) else None
+
+    def _entry(self, key: str) -> BucketEntry | None:
+        value = self._rows.get(key)
+        return None if value is None else _decoded(key, value)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[BucketId]:
+        """Every bucket that has an entry."""
+        return map(bucket_in, self._rows)
+
+    def led_by(self, server_id: int) -> list[BucketId]:
+        """The buckets whose entries name this server as the leader, in order."""
+        return _buckets(self._led.get(server_id))
+
+    def on(self, server_id: int) -> list[BucketId]:
+        """The buckets of which this server has a copy, in order."""
+        return _buckets(self._copies.get(server_id))
+
+    def leader_count(self, server_id: int) -> int:
+        """How many buckets this server leads."""
+        return len(self._led.get(server_id) or ())
+
+    def copy_count(self, server_id: int) -> int:
+        """How many copies this server has."""
+        return len(self._copies.get(server_id) or ())
+
+
+class _Moves:
+    """Changes of an index, gathered by server."""
+
+    def __init__(self) -> None:
+        self._put: dict[int, dict[str, bool]] = {}
+        self._gone: dict[int, list[str]] = {}
+
+    def move(self, key: str, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        if before == after:
+            return
+        for server in before:
+            if server not in after:
+                self._gone.setdefault(server, []).append(key)
+        for server in after:
+            if server not in before:
+                self._put.setdefault(server, {})[key] = True
+
+    def applied(self, index: Index) -> Index:
+        none: SharingMap[str, bool] = SharingMap()
+        changed = {
+            server: (index.get(server) or none).changed(self._put.get(server, {}), self._gone.get(server, ()))
+            for server in {*self._put, *self._gone}
+        }
+        kept = {server: one for server, one in changed.items() if one}
+        return index.changed(kept, [server for server in changed if server not in kept])
+
+
+def _leader(entry: BucketEntry | None) -> tuple[int, ...]:
+    return () if entry is None else (entry.leader,)
+
+
+def _servers(entry: BucketEntry | None) -> tuple[int, ...]:
+    return () if entry is None else entry.servers
+
+
+def _buckets(found: Iterable[str] | None) -> list[BucketId]:
+    return sorted(map(bucket_in, found or ()), key=_order)
+
+
+def _order(bucket: BucketId) -> tuple[int, int, int]:
+    return bucket.table_id, -1 if bucket.partition_id is None else bucket.partition_id, bucket.bucket

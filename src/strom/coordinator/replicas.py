@@ -1,0 +1,258 @@
+"""Commands about the copies of buckets in a cluster: elections, in-sync sets, moves.
+
+Each plan requires the entries it changes and the registrations it rests on as they were read (R1), and changes at most
+``STEP_ENTRIES_MAX`` buckets: call again while there are some ``left``. The decisions themselves are in ``replication``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from strom.coordinator import keys
+from strom.coordinator.catalog import Catalog
+from strom.coordinator.new_copies import STEP_ENTRIES_MAX, promise_of
+from strom.coordinator.plan import UpdatePlan
+from strom.errors import InvalidRequest, UnknownBucket
+from strom.metadata.changes import Put, Requirement, Update, VersionIs
+from strom.model.bucket import BucketId
+from strom.replication import elections
+from strom.replication.bucket_entry import BucketEntry, encode_bucket
+from strom.replication.elections import EntryChange, FoundCopy
+from strom.replication.member import CopyPromise
+from strom.replication.rebalance import BucketMove, BucketSite, ServerSite, rebalance
+
+T = TypeVar("T")
+
+
+class ChangedBuckets(NamedTuple):
+    """What a plan does to many buckets."""
+
+    changed: tuple[BucketId, ...]
+    unchanged: tuple[BucketId, ...]
+    """Buckets for which nothing can be decided now, or nothing is to do."""
+    left: int
+    """Buckets that were not looked at: call again."""
+
+
+Decide = Callable[[BucketEntry, CopyPromise], EntryChange | None]
+
+
+# --- many buckets ------------------------------------------------------------------------------------------------
+
+
+def elect_leaders(
+    catalog: Catalog, servers: Iterable[int], *, alive: Collection[int]
+) -> UpdatePlan[ChangedBuckets]:
+    """New leaders for the buckets of servers that died or were restarted."""
+    return _many(
+        catalog,
+        [one for server_id in sorted(set(servers)) for one in catalog.replicas.led_by(server_id)],
+        lambda entry, promise: elections.elect(entry, catalog.registrations, alive, promise),
+        needed=lambda entry: not elections.has_leader(entry, catalog.registrations, alive),
+    )
+
+
+def drop_dead_members(
+    catalog: Catalog, servers: Iterable[int], *, alive: Collection[int]
+) -> UpdatePlan[ChangedBuckets]:
+    """In-sync sets without servers that died, so that the leaders of their buckets need not wait for them."""
+    dead = sorted(set(servers))
+    return _many(
+        catalog,
+        dict.fromkeys(one for server_id in dead for one in catalog.replicas.on(server_id)),
+        lambda entry, promise: elections.drop_dead(entry, catalog.registrations, alive, promise),
+        needed=lambda entry: (
+            any(entry.member_of(server_id) is not None for server_id in dead)
+            and elections.has_leader(entry, catalog.registrations, alive)
+        ),
+    )
+
+
+def move_leaders_away(
+    catalog: Catalog, server_id: int, *, alive: Collection[int]
+) -> UpdatePlan[ChangedBuckets]:
+    """Other leaders for the buckets of a server that is about to stop: wanted copies that are in sync."""
+    return _many(
+        catalog,
+        catalog.replicas.led_by(server_id),
+        lambda entry, promise: elections.move_leader(entry, catalog.registrations, alive, promise),
+    )
+
+
+def prefer_leaders(
+    catalog: Catalog, buckets: Iterable[BucketId], *, alive: Collection[int]
+) -> UpdatePlan[ChangedBuckets]:
+    """Give these buckets back to the leaders that are wanted, where they can lead."""
+    return _many(
+        catalog,
+        buckets,
+        lambda entry, promise: elections.move_leader(
+            entry, catalog.registrations, alive, promise, to=entry.wanted[0]
+        ),
+        needed=lambda entry: entry.leader != entry.wanted[0],
+    )
+
+
+def advance_moves(
+    catalog: Catalog, buckets: Iterable[BucketId], *, alive: Collection[int]
+) -> UpdatePlan[ChangedBuckets]:
+    """The next step of each bucket that needs one: a leader, a new copy, the removal of an old one."""
+    return _many(
+        catalog,
+        buckets,
+        lambda entry, promise: elections.decide(entry, catalog.registrations, alive, promise),
+    )
+
+
+def _many(
+    catalog: Catalog,
+    buckets: Iterable[BucketId],
+    decide: Decide,
+    *,
+    needed: Callable[[BucketEntry], bool] = lambda entry: True,
+) -> UpdatePlan[ChangedBuckets]:
+    """Decide about buckets in order, until there is enough for one commit; those of dropped tables are passed over."""
+    changes: dict[BucketId, EntryChange] = {}
+    unchanged: list[BucketId] = []
+    promises: dict[int, CopyPromise] = {}
+    looking = iter(list(buckets))
+    for bucket in looking:
+        entry, table = catalog.replicas.get(bucket), catalog.table_by_id(bucket.table_id)
+        if entry is None or table is None or not needed(entry):
+            continue
+        if bucket.table_id not in promises:
+            promises[bucket.table_id] = promise_of(catalog, table.description)
+        change = decide(entry, promises[bucket.table_id])
+        if change is None:
+            unchanged.append(bucket)
+        else:
+            changes[bucket] = change
+        if len(changes) == STEP_ENTRIES_MAX:
+            break
+    left = sum(1 for _ in looking)
+    return _plan(catalog, changes, ChangedBuckets(tuple(changes), tuple(unchanged), left))
+
+
+# --- one bucket --------------------------------------------------------------------------------------------------
+
+
+def change_in_sync(catalog: Catalog, bucket: BucketId, entry: BucketEntry, version: int) -> UpdatePlan[bool]:
+    """A leader's proposal on the version of the entry that it read; false if the entry has moved on.
+
+    Whatever comes back, also an error, the leader goes on counting what it proposed (R7).
+    """
+    found = catalog.versioned_entry(bucket)
+    if found is None or found[1] != version:
+        return UpdatePlan(False)
+    key = keys.replicas(bucket)
+    return UpdatePlan(True, [VersionIs(key, version)], [Put(key, encode_bucket(entry))])
+
+
+def change_in_sync_sets(
+    catalog: Catalog, proposed: Mapping[BucketId, tuple[BucketEntry, int]]
+) -> UpdatePlan[int]:
+    """Proposals of a leader for several buckets, each on the version of the entry that it read; how many are made.
+
+    Those whose entries have moved on are left out.
+    """
+    plans = [change_in_sync(catalog, bucket, *one) for bucket, one in proposed.items()]
+    return UpdatePlan(
+        sum(plan.result for plan in plans),
+        [one for plan in plans for one in plan.requirements],
+        [one for plan in plans for one in plan.updates],
+    )
+
+
+def reassign(catalog: Catalog, wanted: Mapping[BucketId, Sequence[int]]) -> UpdatePlan[ChangedBuckets]:
+    """Let other servers have the copies of these buckets, the preferred leaders first; ``advance_moves`` does it."""
+    changes = {}
+    for bucket, servers in wanted.items():
+        entry = _entry(catalog, bucket)
+        _check_wanted(catalog, bucket, servers)
+        if entry.wanted != tuple(servers):
+            changes[bucket] = elections.want(entry, servers)
+    some = dict(list(changes.items())[:STEP_ENTRIES_MAX])
+    return _plan(catalog, some, ChangedBuckets(tuple(some), (), len(changes) - len(some)))
+
+
+def rebalancing(
+    catalog: Catalog, *, leaving: Collection[int] = (), sizes: Mapping[BucketId, int] | None = None
+) -> list[BucketMove]:
+    """The moves that even out the cluster, for ``reassign``. ``sizes``: the bytes of a copy, where they are known."""
+    known = sizes or {}
+    buckets = sorted(catalog.replicas, key=str)
+    return rebalance(
+        [BucketSite(one, _entry(catalog, one).wanted, known.get(one, 0)) for one in buckets],
+        [
+            ServerSite(server_id, registration.rack, server_id in leaving)
+            for server_id, registration in sorted(catalog.registrations.items())
+        ],
+    )
+
+
+def _check_wanted(catalog: Catalog, bucket: BucketId, servers: Sequence[int]) -> None:
+    unknown = sorted(set(servers) - catalog.registrations.keys())
+    if unknown or not servers or len(set(servers)) != len(servers):
+        known = ", ".join(map(str, sorted(catalog.registrations)))
+        raise InvalidRequest(
+            f"bucket {bucket} cannot have its copies on {list(servers)}: name servers of the cluster ({known}), "
+            "each once",
+            bucket=str(bucket),
+        )
+    min_insync = _promise(catalog, bucket).min_insync
+    if len(servers) < min_insync:
+        raise InvalidRequest(
+            f"bucket {bucket} would have {len(servers)} copies, but {min_insync} must be in sync (table.min.insync)",
+            bucket=str(bucket),
+        )
+
+
+def move_leader(catalog: Catalog, bucket: BucketId, to: int, *, alive: Collection[int]) -> UpdatePlan[bool]:
+    """Let another server lead; false if it leads already, or cannot: it is not wanted, not in sync, or not alive."""
+    change = elections.move_leader(
+        _entry(catalog, bucket), catalog.registrations, alive, _promise(catalog, bucket), to=to
+    )
+    return UpdatePlan(False) if change is None else _plan(catalog, {bucket: change}, True)
+
+
+def recover(
+    catalog: Catalog, bucket: BucketId, found: Mapping[int, FoundCopy], *, forced: bool = False
+) -> UpdatePlan[BucketEntry | None]:
+    """A leader for a bucket whose in-sync copies are not what they were, from what its servers answered (R10).
+
+    None: nothing can be decided yet. ``forced``: a person gives up the in-sync copies that did not answer.
+    """
+    decide = elections.force if forced else elections.recover
+    change = decide(_entry(catalog, bucket), catalog.registrations, found, _promise(catalog, bucket))
+    if change is None:
+        return UpdatePlan(None)
+    return _plan(catalog, {bucket: change}, change.entry)
+
+
+# --- plans -------------------------------------------------------------------------------------------------------
+
+
+def _plan(catalog: Catalog, changes: Mapping[BucketId, EntryChange], result: T) -> UpdatePlan[T]:
+    """R1: on the versions of the entries, and of the registrations that the decisions rest on."""
+    servers = sorted({server_id for change in changes.values() for server_id in change.rests_on})
+    requirements: list[Requirement] = [catalog.unchanged(keys.server(one)) for one in servers]
+    requirements += [catalog.unchanged(keys.replicas(bucket)) for bucket in changes]
+    updates: list[Update] = [
+        Put(keys.replicas(bucket), encode_bucket(change.entry)) for bucket, change in changes.items()
+    ]
+    return UpdatePlan(result, requirements, updates)
+
+
+def _entry(catalog: Catalog, bucket: BucketId) -> BucketEntry:
+    entry = catalog.replicas.get(bucket)
+    if entry is None:
+        raise UnknownBucket(f"bucket {bucket} has no copies in this cluster", bucket=str(bucket))
+    return entry
+
+
+def _promise(catalog: Catalog, bucket: BucketId) -> CopyPromise:
+    table = catalog.table_by_id(bucket.table_id)
+    if table is None:
+        raise UnknownBucket(f"there is no table {bucket.table_id}", bucket=str(bucket))
+    return promise_of(catalog, table.description)
