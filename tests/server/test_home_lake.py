@@ -8,7 +8,26 @@ import pytest
 
 from strom.model.file_uri import file_uri
 from strom.model.lake.lake import LakeConfig
+from strom.model.lake.lake_owner import OWNER_FILE
 from strom.server.process.local import LocalServer
+
+
+def test_an_owners_file_that_is_torn_is_written_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "data"
+    with LocalServer(folder, {}):
+        pass
+    (folder / "lake").mkdir(exist_ok=True)
+    with LocalServer(folder, {}):
+        pass
+    mark = folder / "lake" / OWNER_FILE
+    whole = mark.read_bytes()
+    mark.write_bytes(whole[:-5])
+    with LocalServer(folder, {}):
+        pass
+    assert "writing it again" in caplog.text
+    assert mark.read_bytes() == whole
 
 
 @pytest.mark.parametrize("torn", ["catalog", "mark"])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rpc.scene import in_memory, silenced, stranger
+from strom.coordinator.catalog import ListenerAddress
 from strom.errors import AuthenticationFailed, Disconnected, InvalidRequest, RequestTimeout, StromError
 from strom.protocol.api_keys import APPLY_STAGES, HOLD_BUCKETS, INNER_APIS, SERVER_METRICS, Api
 from strom.protocol.error_codes import code_of
@@ -27,7 +28,7 @@ from strom.rpc.call import Answer, Call
 from strom.rpc.listener import Listener
 from strom.runtime.world import World
 from strom.server.background.decision_rollout import BUCKETS_AT_ONCE
-from strom.server.process.inner_link import InnerLink, open_inner_listener
+from strom.server.links.inner_link import InnerLink, open_inner_listener
 from strom.server.process.supervisor import TabletProcess
 
 SECRET = "of this cluster"
@@ -60,11 +61,15 @@ async def linked(
     world: World, handlers: Mapping[Api[Any, Any], CallHandler]
 ) -> AsyncIterator[tuple[InnerLink, Listener]]:
     async with opened(world, handlers) as listener:
-        link = InnerLink(world, SECRET, "tablet server 1", listener.port)
+        link = InnerLink(world, SECRET, "tablet server 1", at(listener))
         try:
             yield link, listener
         finally:
             link.close()
+
+
+def at(listener: Listener) -> ListenerAddress:
+    return ListenerAddress(listener.host, listener.port)
 
 
 def large_request() -> messages.ApplyStagesRequest:
@@ -143,11 +148,11 @@ def test_guesses_of_others_delay_a_link_and_do_not_end_it(caplog: pytest.LogCapt
 
     async def main(world: World) -> None:
         async with opened(world, {HOLD_BUCKETS: same}) as listener:
-            wrong = InnerLink(world, "a guess", "tablet server 1", listener.port)
+            wrong = InnerLink(world, "a guess", "tablet server 1", at(listener))
             for _ in range(12):
                 with pytest.raises(AuthenticationFailed):
                     await wrong.call(HOLD_BUCKETS, HoldBucketsRequest(on=True))
-            link = InnerLink(world, SECRET, "tablet server 1", listener.port)
+            link = InnerLink(world, SECRET, "tablet server 1", at(listener))
             assert (await link.call(HOLD_BUCKETS, HoldBucketsRequest(on=True))).held
             link.close()
 
@@ -165,7 +170,7 @@ def test_the_end_of_the_other_side_ends_every_call_and_a_new_port_is_found() -> 
             with pytest.raises(Disconnected, match="tablet server 1 is not running"):
                 await link.call(HOLD_BUCKETS, HoldBucketsRequest(on=True))
             async with opened(world, {HOLD_BUCKETS: same}) as again:
-                link.point_to(again.port)
+                link.point_to(at(again))
                 assert (await link.call(HOLD_BUCKETS, HoldBucketsRequest(on=True))).held
 
     in_memory(main)
@@ -242,7 +247,7 @@ def test_another_clusters_secret_does_not_open_a_listener(caplog: pytest.LogCapt
     async def main(world: World) -> None:
         async with opened(world, {HOLD_BUCKETS: same}) as listener:
             for secret in ("of another cluster", "", SECRET + "x"):
-                link = InnerLink(world, secret, "tablet server 1", listener.port)
+                link = InnerLink(world, secret, "tablet server 1", at(listener))
                 with pytest.raises(AuthenticationFailed):
                     await link.call(HOLD_BUCKETS, HoldBucketsRequest(on=True))
 

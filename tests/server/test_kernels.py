@@ -22,6 +22,7 @@ from strom.kv.kernels.kernel_needs import LISTS, PEER_ROWS
 from strom.runtime.compiling import Progress
 from strom.runtime.world import World
 from strom.server.process.local import LocalServer
+from strom.server.tablets import kernels
 from waiting import until_blocking
 
 SOON_S = 30.0
@@ -122,19 +123,19 @@ def test_an_upsert_waits_with_progress_for_longer_than_its_timeouts(
     threads: ThreadPoolExecutor,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    quick = ClientOptions(retry_timeout_ms=1000, backoff_ms_max=20)
+    quick = ClientOptions(retry_timeout_ms=500, backoff_ms_max=20)
     with strom.connect(server.address, options=quick) as db:
         table = users(db)
         began = time.monotonic()
-        written = threads.submit(_write, table, 1000)
+        written = threads.submit(_write, table, 500)
         found = threads.submit(table.lookup, 7)
         for done in range(1, STEPS):
             held.step(done)
-            later = began + done * 0.4
+            later = began + done * 0.2
             until_blocking(lambda later=later: written.done() or time.monotonic() > later)
         held.release()
         written.result(SOON_S)
-        assert time.monotonic() - began > 2.5
+        assert time.monotonic() - began > 1.25
         assert table.lookup(7) == ROWS[7]
         assert found.result(SOON_S) in (None, ROWS[7])
     told = [record.getMessage() for record in caplog.records if COMPILING in record.getMessage()]
@@ -205,7 +206,11 @@ def test_a_new_index_has_its_buckets_wait_and_no_other_table(tmp_path: Path) -> 
         assert table.lookup_index("by_name", ["n9"]).to_pylist() == [ROWS[9]]
 
 
-def test_kernels_that_cannot_be_made_are_told_and_tried_again(tmp_path: Path) -> None:
+def test_kernels_that_cannot_be_made_are_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "TRY_AGAIN_S", 0.2)
+
     class Failing(HeldCompiling):
         broken = True
 

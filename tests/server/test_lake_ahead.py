@@ -12,6 +12,7 @@ import pytest
 
 import strom.aio
 from strom.client.admin.lake_admin import LakeAdmin
+from strom.client.plan.cut import CutTerms
 from strom.errors import InvalidRequest, LakeAhead, NotPrimaryKeyTable, StaleEpoch, StromError
 from strom.log.epochs import Epochs, EpochStart
 from strom.log.resuming import leapt
@@ -78,14 +79,14 @@ def test_a_log_bucket_behind_the_lake_reads_but_does_not_write_until_it_is_resum
         epoch = await admin.resume(table.info, bucket, Tiered(10, 4))
         assert epoch > 4, "no record ever had it"
         assert await admin.resume(table.info, bucket, Tiered(10, 4)) == epoch, "asked again, the same"
-        cut = (await admin.cut(table.info, [bucket], known={bucket: Tiered(10, 4)}))[bucket]
+        cut = (await admin.cut(table.info, [bucket], CutTerms(known={bucket: Tiered(10, 4)})))[bucket]
         assert (cut.start, cut.end, cut.epoch) == (10, 10, 4)
         await append(db, table, 11)
-        cut = (await admin.cut(table.info, [bucket], known={bucket: Tiered(10, 4)}))[bucket]
+        cut = (await admin.cut(table.info, [bucket], CutTerms(known={bucket: Tiered(10, 4)})))[bucket]
         assert (cut.start, cut.end) == (10, 11)
         assert (cut.epoch or 0) > 4
         with pytest.raises(StaleEpoch):
-            await admin.cut(table.info, [bucket], known={bucket: Tiered(10, 3)})
+            await admin.cut(table.info, [bucket], CutTerms(known={bucket: Tiered(10, 3)}))
 
     async def third(db: strom.aio.Database) -> None:
         table = await db.table("t")
@@ -93,7 +94,7 @@ def test_a_log_bucket_behind_the_lake_reads_but_does_not_write_until_it_is_resum
         assert await found(table) == [11]
         await append(db, table, 12)
         place = {bucket: Tiered(10, 4)}
-        cut = (await LakeAdmin(db.session.cluster).cut(table.info, [bucket], known=place))[bucket]
+        cut = (await LakeAdmin(db.session.cluster).cut(table.info, [bucket], CutTerms(known=place)))[bucket]
         assert (cut.start, cut.end) == (10, 12)
 
     lives(tmp_path, first, second, third)
@@ -156,9 +157,11 @@ def test_a_partition_that_retention_dropped_and_that_is_made_again_goes_on_by_it
         (made,) = await table.partitions()
         await append(db, table, 1)
         bucket = BucketId(table.info.table_id, made.partition_id, 0)
-        cut = (await LakeAdmin(db.session.cluster).cut(table.info, [bucket], known={bucket: Tiered(20, 6)}))[
-            bucket
-        ]
+        cut = (
+            await LakeAdmin(db.session.cluster).cut(
+                table.info, [bucket], CutTerms(known={bucket: Tiered(20, 6)})
+            )
+        )[bucket]
         assert (cut.start, cut.end) == (20, 21)
         assert (cut.epoch or 0) > 6
 

@@ -11,8 +11,9 @@ import pytest
 
 import strom
 import strom.aio
-from strom.client.admin.lake_admin import Ended, LakeAdmin, Running
+from strom.client.admin.lake_admin import Ended, Heartbeat, LakeAdmin, Running
 from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.cut import CutTerms
 from strom.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -64,7 +65,7 @@ class Place:
 
     async def round(self, service: str = "s", **more: Any) -> int:
         """Take this table, whatever else is due on the shared server; the round's number."""
-        told = await self.admin.heartbeat(service, wants=1, tables=[self.info.table_id], **more)
+        told = await self.admin.heartbeat(Heartbeat(service, wants=1, tables=[self.info.table_id], **more))
         (one,) = told.assigned
         assert one.path == self.path
         return one.round
@@ -110,7 +111,7 @@ def test_a_table_in_the_lake_goes_through_its_states(either: ServerProcess) -> N
         assert facts.config.warehouse.startswith("file:///")
         number = await place.round("spark-1")
         running = Running(place.info.table_id, number, 5, 9, 100)
-        told = await place.admin.heartbeat("spark-1", running=[running])
+        told = await place.admin.heartbeat(Heartbeat("spark-1", running=[running]))
         assert not told.cancelled
         assert told.lease_ms == 60_000
         facts = await place.admin.describe(place.path)
@@ -128,7 +129,7 @@ def test_a_table_in_the_lake_goes_through_its_states(either: ServerProcess) -> N
         assert facts.fresh_ms <= facts.ended_ms <= facts.now_ms
         (listed,) = [one for one in await place.admin.tables() if one.path == place.path]
         assert (listed.state, listed.snapshot_id, listed.record) == ("active", 77, None)
-        nothing = await place.admin.heartbeat("spark-1", wants=1, tables=[place.info.table_id])
+        nothing = await place.admin.heartbeat(Heartbeat("spark-1", wants=1, tables=[place.info.table_id]))
         assert not nothing.assigned
         assert nothing.next_due_ms is not None
         assert 0 < nothing.next_due_ms <= 180_000
@@ -141,7 +142,7 @@ def test_a_round_that_failed_shows_its_error_and_a_stopped_service_frees_its_tab
 ) -> None:
     async def test(place: Place) -> None:
         first = await place.round("one")
-        await place.admin.heartbeat("one", ended=[Ended(place.info.table_id, first, "no room")])
+        await place.admin.heartbeat(Heartbeat("one", ended=[Ended(place.info.table_id, first, "no room")]))
         facts = await place.admin.describe(place.info)
         assert (facts.error, facts.running) == ("no room", None)
         taken = await place.round("two", at_once=True) if facts.error is None else None
@@ -154,11 +155,13 @@ def test_two_services_never_have_one_table(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
         number = await place.round("one")
         running = [Running(place.info.table_id, number)]
-        told = await place.admin.heartbeat("two", wants=1, tables=[place.info.table_id], at_once=True)
+        told = await place.admin.heartbeat(
+            Heartbeat("two", wants=1, tables=[place.info.table_id], at_once=True)
+        )
         assert not told.assigned
-        assert (await place.admin.heartbeat("two", running=running)).cancelled == {number}
-        assert not (await place.admin.heartbeat("one", running=running)).cancelled
-        await place.admin.heartbeat("one", running=running, leaving=True)
+        assert (await place.admin.heartbeat(Heartbeat("two", running=running))).cancelled == {number}
+        assert not (await place.admin.heartbeat(Heartbeat("one", running=running))).cancelled
+        await place.admin.heartbeat(Heartbeat("one", running=running, leaving=True))
         assert await place.round("two") > number
 
     on(either, test)
@@ -191,7 +194,7 @@ def test_a_quarantined_table_is_given_to_nobody_until_it_is_rebuilt(either: Serv
         await place.admin.report(table_id, bad, service_id="s", round=number)
         facts = await place.admin.describe(place.info)
         assert (facts.state, facts.reason) == ("quarantined", "rows were appended by somebody else")
-        told = await place.admin.heartbeat("s", wants=1, tables=[table_id], at_once=True)
+        told = await place.admin.heartbeat(Heartbeat("s", wants=1, tables=[table_id], at_once=True))
         assert not told.assigned
         assert await place.admin.report(table_id, report(5, 5, 5), service_id="s", rebuild=True) is None
         assert await place.round("s", at_once=True) > number
@@ -203,7 +206,9 @@ def test_a_table_that_is_not_in_the_lake_says_so_and_is_given_to_nobody(either: 
     async def test(place: Place) -> None:
         facts = await place.admin.describe(place.info)
         assert (facts.enabled, facts.state) == (False, "off")
-        told = await place.admin.heartbeat("s", wants=1, tables=[place.info.table_id], at_once=True)
+        told = await place.admin.heartbeat(
+            Heartbeat("s", wants=1, tables=[place.info.table_id], at_once=True)
+        )
         assert not told.assigned
         await place.table.alter(set=TIERED)
         assert await place.round() > 0, "it may be put there later"
@@ -214,9 +219,9 @@ def test_a_table_that_is_not_in_the_lake_says_so_and_is_given_to_nobody(either: 
 def test_bad_heartbeats_and_reports_are_refused(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
         with pytest.raises(InvalidRequest, match="service"):
-            await place.admin.heartbeat("")
+            await place.admin.heartbeat(Heartbeat(""))
         with pytest.raises(InvalidRequest, match="tables at a time"):
-            await place.admin.heartbeat("s", wants=10**6)
+            await place.admin.heartbeat(Heartbeat("s", wants=10**6))
         request: Any = api.REPORT_LAKE.request(
             table_id=place.info.table_id, service_id="s", round=1, report_json=b"{oops"
         )
@@ -313,23 +318,27 @@ def test_a_cut_tells_synced_ends_and_checks_what_is_known_of_the_lake(
     async def test(place: Place) -> None:
         await place.write(*range(100))
         buckets = [place.bucket(number) for number in range(3)]
-        vector = await place.admin.cut(place.info, buckets, sync=True)
+        vector = await place.admin.cut(place.info, buckets, CutTerms(sync=True))
         assert sum(cut.end for cut in vector.values()) == 100
         known = {bucket: Tiered(cut.end, cut.epoch or 0) for bucket, cut in vector.items()}
-        assert await place.admin.cut(place.info, buckets, known=known) == vector
+        assert await place.admin.cut(place.info, buckets, CutTerms(known=known)) == vector
         first = max(buckets, key=lambda bucket: vector[bucket].end)  # one bucket may have taken all rows
         other = next(bucket for bucket in buckets if bucket != first)
         with pytest.raises(LakeAhead, match="lake holds it up to") as ahead:
-            await place.admin.cut(place.info, buckets, known={first: Tiered(vector[first].end + 1, 0)})
+            await place.admin.cut(
+                place.info, buckets, CutTerms(known={first: Tiered(vector[first].end + 1, 0)})
+            )
         assert ahead.value.facts["bucket"] == first
         with pytest.raises(StaleEpoch) as stale:
             await place.admin.cut(
-                place.info, buckets, known={first: Tiered(vector[first].end, known[first].epoch + 5)}
+                place.info,
+                buckets,
+                CutTerms(known={first: Tiered(vector[first].end, known[first].epoch + 5)}),
             )
         assert stale.value.facts["bucket"] == first
-        nothing = await place.admin.cut(place.info, buckets, known={first: Tiered(0, -1)})
+        nothing = await place.admin.cut(place.info, buckets, CutTerms(known={first: Tiered(0, -1)}))
         assert nothing == vector
-        short = await place.admin.cut(place.info, buckets, at_most={first: 3})
+        short = await place.admin.cut(place.info, buckets, CutTerms(at_most={first: 3}))
         assert short[first].end == 3
         assert short[first].epoch == vector[first].epoch
         assert short[other] == vector[other]
@@ -341,7 +350,7 @@ def test_a_scan_from_the_lakes_end_checks_the_epoch_there(either: ServerProcess)
     async def test(place: Place) -> None:
         await place.write(*range(30))
         bucket = place.bucket(0)
-        cut = (await place.admin.cut(place.info, [bucket], sync=True, at_most={bucket: 1}))[bucket]
+        cut = (await place.admin.cut(place.info, [bucket], CutTerms(sync=True, at_most={bucket: 1})))[bucket]
         assert cut.end > 1, "a change of a key is never cut in two"
         await place.write(*range(10))
         at = (await place.admin.cut(place.info, [bucket]))[bucket]

@@ -27,8 +27,7 @@ class Link:
 
 
 def status(answer: Any) -> RemoteStatus:
-    process = SimpleNamespace(server_id=3, link=Link(answer), process_id=77, starts=2)
-    return RemoteStatus(cast(Any, process), cast(Any, None))
+    return RemoteStatus(3, cast(Any, Link(answer)), cast(Any, None), lambda: {"process": 77, "starts": 2})
 
 
 @pytest.mark.parametrize("error", [Disconnected("it is away"), RequestTimeout("it is away")])

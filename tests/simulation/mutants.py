@@ -68,8 +68,8 @@ def readers_see_past_the_high_watermark(patch: Patch) -> None:
 def writers_are_forgotten_by_a_restart(patch: Patch) -> None:
     begin = Log.__init__
 
-    def forget(self: Log, files: Any, folder: str, settings: Any, found: Any) -> None:
-        begin(self, files, folder, settings, found._replace(writers=Writers(expiry_ms=1 << 40)))
+    def forget(self: Log, files: Any, folder: str, settings: Any, found: Any, **options: Any) -> None:
+        begin(self, files, folder, settings, found._replace(writers=Writers(expiry_ms=1 << 40)), **options)
 
     patch.setattr(Log, "__init__", forget)
 
@@ -146,7 +146,7 @@ def a_tail_tells_a_batch_twice(patch: Patch) -> None:
 
 
 def dropped_buckets_stay_on_the_disk(patch: Patch) -> None:
-    patch.setattr(Tablets, "_remove", lambda self, bucket: None)
+    patch.setattr(Tablets, "_remove", lambda self, bucket, placement=0: None)
 
 
 def a_flush_leaves_out_the_last_batch(patch: Patch) -> None:

@@ -54,5 +54,5 @@ class Checkpoints:
             self._under_way.discard(id(tablet))
 
     async def _take(self, slot: TabletSlot) -> PendingCheckpoint | None:
-        result = slot.do(lambda tablet: tablet.log.pending_checkpoint(), small=False)
+        result = slot.do(lambda tablet: tablet.log.pending_checkpoint(), small=False, any_role=True)
         return await result if isinstance(result, asyncio.Future) else result

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.sink_rows import SinkRow
-from strom.errors import COMPILING, StromError
+from strom.errors import COMPILING, NotCoordinator, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.messages.stages import (
     ApplyCommit,
@@ -30,7 +30,7 @@ from strom.protocol.messages.stages import (
     WireSkippedStage,
 )
 from strom.runtime.tasks import Tasks
-from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.catalog_view import CatalogChange, CatalogView
 
 BUCKETS_AT_ONCE = 64
 """In one call: small, so that what was applied is known early."""
@@ -68,9 +68,17 @@ class DecisionRollout:
         self._skipped: dict[int, list[WireSkippedStage]] = {}
         """By decision: what buckets reported as left out."""
         self._moved = asyncio.Event()
+        self._ended = False
+
+    def end(self) -> None:
+        """Another coordinator does this from now on: whoever waits here waits for nothing."""
+        self._ended = True
+        self._moved_on()
 
     def kick(self) -> None:
         """Start a worker for every server that has work and no worker."""
+        if self._ended:
+            return
         for server_id in self._servers_with_work(self._view.catalog):
             woken = self._working.get(server_id)
             if woken is not None:
@@ -85,6 +93,18 @@ class DecisionRollout:
         for bucket in [one for one in self._applied if catalog.leader_of(one) in (None, server_id)]:
             del self._applied[bucket]
         self._done.clear()
+        self.hurry()
+
+    def follow(self, change: CatalogChange) -> None:
+        """Other servers lead some buckets: publish there what is pending, and again where rows were declared lost."""
+        buckets = change.touched.buckets
+        if not buckets:
+            return
+        for bucket in buckets:
+            before, after = change.before.replicas.get(bucket), change.catalog.replicas.get(bucket)
+            if before is None or after is None or before.losses != after.losses:
+                self._applied.pop(bucket, None)
+                self._done.clear()
         self.hurry()
 
     def hurry(self) -> None:
@@ -125,7 +145,10 @@ class DecisionRollout:
         return found
 
     async def settled(self, row: SinkRow, timeout_s: float) -> bool:
-        """Wait until a row's decision is applied wherever its buckets still exist; False when it takes too long."""
+        """Wait until a row's decision is applied wherever its buckets still exist; False when it takes too long.
+
+        NotCoordinator: somebody else rolls it out now.
+        """
         if not self.pending(self._view.catalog, row):
             return True
         self.kick()
@@ -133,6 +156,8 @@ class DecisionRollout:
             async with asyncio.timeout(timeout_s):
                 while self.pending(self._view.catalog, row):
                     await self._moved.wait()
+                    if self._ended:
+                        raise NotCoordinator("this coordinator publishes nothing any longer; another does")
         except TimeoutError:
             return False
         return True

@@ -7,6 +7,7 @@ again (a quarter more than the bound, so that it does not flap), the next write 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from strom.errors import StorageFull
 from strom.runtime.clock import Clock
@@ -19,11 +20,13 @@ logger = logging.getLogger(__name__)
 
 
 class DiskSpace:
-    """Whether a folder's disk has room for writes."""
+    """Whether the disks of a server's folders have room for writes: the fullest of them counts."""
 
-    def __init__(self, files: Files, folder: str, *, free_bytes_min: int, clock: Clock) -> None:
+    def __init__(self, files: Files, folders: Sequence[str], *, free_bytes_min: int, clock: Clock) -> None:
         self._files = files
-        self._folder = folder
+        self._folders = folders
+        self._folder = folders[0]
+        """The one with least room."""
         self._clock = clock
         self._sampled_at = float("-inf")
         self.free_bytes_min = free_bytes_min
@@ -46,7 +49,7 @@ class DiskSpace:
 
     def sample(self) -> None:
         """Check the disk."""
-        self.free_bytes = self._files.free_bytes(self._folder)
+        self.free_bytes, self._folder = min((self._files.free_bytes(one), one) for one in self._folders)
         before, needed = self.full, self.free_bytes_min * 5 // 4 if self.full else self.free_bytes_min
         self.full = self.free_bytes < needed
         if self.full and not before:

@@ -156,5 +156,5 @@ def _finish(tablet: Tablet, job: Job) -> None:
 
 
 async def _in_lane(slot: TabletSlot, job: Callable[[Tablet], Any]) -> Any:
-    result = slot.do(job, small=False)
+    result = slot.do(job, small=False, any_role=True)
     return await result if isinstance(result, asyncio.Future) else result

@@ -53,7 +53,7 @@ class Retention:
     async def round(self) -> int:
         """Visit every bucket once; returns the bytes removed."""
         removed = 0
-        for bucket in self._tablets.led(self._view.catalog):
+        for bucket in self._tablets.held(self._view.catalog):
             try:
                 removed += await self._visit(bucket)
             except KernelsCompiling:
@@ -79,19 +79,17 @@ class Retention:
                 expired = key_tablet(tablet).expire(now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
             else:
                 tablet.drop_overwritten()
-                high = tablet.high_watermark
-                keep_from = high if needed is None else min(high, needed)
                 expired = tablet.log.expire(
-                    now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=keep_from
+                    now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=tablet.droppable(needed)
                 )
             tablet.log.mend()
             return expired.bytes
 
-        slot = self._tablets.slot(bucket)
+        slot = self._tablets.copy(bucket)
         was_open = slot.tablet is not None
         if not was_open and slot.empty:
             return 0
-        result = slot.do(expire, small=False)
+        result = slot.do(expire, small=False, any_role=True)
         removed = await result if isinstance(result, asyncio.Future) else result
         tablet = slot.tablet
         if not was_open and tablet is not None and slot.quiet:

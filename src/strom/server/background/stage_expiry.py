@@ -75,6 +75,8 @@ class StageExpiry:
         for slot in self._tablets:
             if slot.tablet is None or not len(slot.tablet.stages):
                 continue
+            if slot.role is not None and not slot.role.leads:
+                continue  # its leader frees them
             try:
                 freed += await self._visit(slot)
             except (StromError, OSError) as error:

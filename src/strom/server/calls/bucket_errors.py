@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from strom.errors import LeaderNotAvailable, ServerStopping, StromError
 from strom.protocol.error_codes import code_of, message_of
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+
+class OneBucket(Protocol):
+    """The part of a request that asks for one bucket."""
+
+    partition_id: int | None
+    bucket_id: int
+
+
+def refused(response: Callable[..., R], wanted: OneBucket, error: BaseException, **more: Any) -> R:
+    """The response of one bucket: why there is nothing else in it."""
+    return response(
+        partition_id=wanted.partition_id, bucket_id=wanted.bucket_id, **more, **error_fields(error)
+    )
 
 
 def error_fields(error: BaseException) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 A plan that must see whole decisions asks twice: the coordinator for a *snapshot* (the number of the newest decision),
 and each leader for the *cut* of its buckets at that number. A plain scan needs the cut only.
 
-A tiering round asks for cuts that survive power loss, so that the lake never gets ahead of a log. It also tells how far
-the lake is, so that a bucket that cannot go on from there says so.
+A tiering round asks for cuts that survive power loss, so that the lake never gets ahead of a log: of a bucket with
+several copies, power loss of all of them. It also tells how far the lake is, so that a bucket that cannot go on from
+there says so.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from strom.errors import RequestTimeout, StorageOffline
@@ -30,10 +31,11 @@ from strom.protocol.messages.cut import (
 from strom.rpc.call import Call
 from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.background.group_commit import GroupCommit
-from strom.server.calls.bucket_errors import error_fields
+from strom.server.calls.bucket_errors import refused
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import TIMEOUT_S_MAX
 from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.copy_role import CopyRole
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.server.tablets.waiting import reached
@@ -85,11 +87,9 @@ class CutCalls:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {CUT_BUCKETS: self.cut_buckets}
 
-    def cut_buckets(self, call: Call) -> Awaitable[Message]:
+    async def cut_buckets(self, call: Call) -> Message:
         """Where reads planned at a number start and end, once what was decided before is visible."""
-        return self._cut_all(call.request)
-
-    async def _cut_all(self, request: CutBucketsRequest) -> Message:
+        request: CutBucketsRequest = call.request
         until = asyncio.get_running_loop().time() + min(max(request.timeout_ms, 1) / 1000, TIMEOUT_S_MAX)
         answers = await asyncio.gather(*(self._cut(request, one, until) for one in request.buckets_req))
         return CutBucketsResponse(buckets_resp=answers)
@@ -100,13 +100,10 @@ class CutCalls:
         try:
             slot = self._tablets.slot(BucketId(request.table_id, wanted.partition_id, wanted.bucket_id))
             tablet = await self._having(slot, wanted.at_least or 0, until)
-            return await self.cut_tablet(tablet, wanted, number=request.number, sync=bool(request.sync))
+            sync = bool(request.sync)
+            return await self.cut_tablet(tablet, wanted, number=request.number, sync=sync, role=slot.role)
         except Exception as error:
-            return CutBucketResponse(
-                partition_id=wanted.partition_id,
-                bucket_id=wanted.bucket_id,
-                **error_fields(error),
-            )
+            return refused(CutBucketResponse, wanted, error)
 
     async def _having(self, slot: TabletSlot, number: int, until: float) -> Tablet:
         """The tablet, once it has applied a decision."""
@@ -123,7 +120,13 @@ class CutCalls:
         return tablet
 
     async def cut_tablet(
-        self, tablet: Tablet, wanted: CutBucketRequest, *, number: int | None, sync: bool
+        self,
+        tablet: Tablet,
+        wanted: CutBucketRequest,
+        *,
+        number: int | None,
+        sync: bool,
+        role: CopyRole | None = None,
     ) -> CutBucketResponse:
         """The answer for one bucket."""
         grouped = tablet.has_stages or tablet.log.groups.newest > 0
@@ -134,7 +137,9 @@ class CutCalls:
         if wanted.at_most is not None and not grouped and not tablet.has_keys:
             # Anywhere in the log; a change of a key, or a group, is two or more records that belong together.
             end = max(cut.start_offset, min(end, wanted.at_most))
-        if sync and tablet.log.synced_end < end:
+        if sync and role is not None:
+            end = max(cut.start_offset, min(end, role.stable))  # R23
+        elif sync and tablet.log.synced_end < end:
             await _durable(tablet, self._commit)
         return CutBucketResponse(
             partition_id=wanted.partition_id,

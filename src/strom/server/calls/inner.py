@@ -1,18 +1,21 @@
 """What servers of a cluster ask each other: the coordinator its tablet servers, and they the coordinator.
 
-Only for inner listeners (``server/process/inner_link.py``).
+Only for inner listeners (``server/links/inner_link.py``).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from strom.errors import NotCoordinator
 from strom.protocol.api_keys import (
     APPLY_STAGES,
     EXPIRE_STAGES,
     HOLD_BUCKETS,
+    LEAVE,
     REGISTER_SERVER,
     REPORT_FAILED_START,
     SERVER_METRICS,
@@ -21,7 +24,7 @@ from strom.protocol.api_keys import (
 )
 from strom.protocol.message import Message
 from strom.protocol.messages import inner
-from strom.rpc.call import Call
+from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.publish.sinks import SinkCalls
 from strom.server.calls.publish.stages import StageCalls
@@ -91,3 +94,35 @@ class CoordinatorCalls:
         """A tablet server cannot start."""
         self._failed(call.request)
         return inner.ReportFailedStartResponse()
+
+
+@dataclass(frozen=True)
+class ActiveDuty:
+    """What servers ask of the active coordinator of a cluster."""
+
+    sinks: SinkCalls
+    leave: Callable[[inner.LeaveRequest], Awaitable[int]]
+    """Give the buckets of a server to others; returns how many it still leads."""
+
+
+class ActiveDutyCalls:
+    """Answers in every coordinator's process of a cluster, and refuses while that one stands by."""
+
+    def __init__(self) -> None:
+        self.duty: ActiveDuty | None = None
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {EXPIRE_STAGES: self.expire_stages, LEAVE: self.leave}
+
+    def expire_stages(self, call: Call) -> Answer:
+        """Which stages can go."""
+        return self._duty().sinks.expire(call.request)
+
+    async def leave(self, call: Call) -> Message:
+        """A tablet server is about to stop."""
+        return inner.LeaveResponse(led=await self._duty().leave(call.request))
+
+    def _duty(self) -> ActiveDuty:
+        if self.duty is None:
+            raise NotCoordinator("this coordinator stands by; the metadata names the active one")
+        return self.duty

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from strom.errors import InvalidRequest, LimitExceeded, StromError
@@ -19,7 +19,6 @@ from strom.protocol.messages.log import (
     ListOffsetsResponse,
 )
 from strom.rpc.call import Call
-from strom.rpc.call_memory import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload
 from strom.server.calls.dispatch import CallHandler
@@ -83,11 +82,10 @@ class OffsetCalls:
         now_ms, timestamp_ms = self._clock.now_ms(), request.start_timestamp
         return await self._readers.run(lambda: tablet.offset_at(timestamp_ms, now_ms=now_ms))
 
-    def limit_scan(self, call: Call) -> Awaitable[Message]:
+    async def limit_scan(self, call: Call) -> Message:
         """The last rows of one bucket."""
-        return self._limit_scan(call.request, call.share)
-
-    async def _limit_scan(self, request: LimitScanRequest, share: BudgetShare) -> Message:
+        request: LimitScanRequest = call.request
+        share = call.share
         try:
             facts = self._tables.of(request.table_id)
             if not 0 < request.limit <= LIMIT_ROWS_MAX:

@@ -1,8 +1,8 @@
 """Writes to buckets: what ProduceLog, PutKv and UpsertRows share.
 
 Each bucket of a request is begun in the order of arrival, before anything is waited for, so pipelined requests on one
-bucket are applied in the order they were sent. Only the disk is waited for: an acknowledgement follows the high
-watermark.
+bucket are applied in the order they were sent. Only the disk, and other copies, are waited for: an acknowledgement of
+``acks`` -1 follows the high watermark, one of ``acks`` 1 what this copy promises by itself.
 
 Errors are answered per bucket: the peer's client takes an error of the whole request for a broken connection and
 retries forever.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from traceback import clear_frames
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -22,6 +23,7 @@ from strom.errors import (
     RequestTimeout,
     StorageOffline,
     StromError,
+    TooFewInSync,
 )
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
@@ -32,8 +34,11 @@ from strom.runtime.memory import release_arrow
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
+from strom.server.tablets.copy_role import CopyRole
+from strom.server.tablets.refusals import Refusals
 from strom.server.tablets.table_facts import TableFacts
 from strom.server.tablets.tablet_slot import TabletSlot
+from strom.tablet.pending import Pending
 from strom.tablet.tablet import Accepted, Tablet
 
 INLINE_BYTES_MAX = 512 * 1024
@@ -52,7 +57,10 @@ SLOW_ALONE_S = 0.05
 SLOW_FOR_S = 10.0
 """A system that has too much to write makes writers wait, hundreds of milliseconds each. Once an append took ``SLOW_S``
 on the loop (``SLOW_ALONE_S`` while nobody else called), all but small ones leave it for ``SLOW_FOR_S``."""
-ACKS = (-1, 0, 1)
+ALL = -1
+ACKS = (ALL, 0, 1)
+REFUSAL_S = 0.3
+"""How long a write that could not be acknowledged is held before it is refused."""
 TIMEOUT_S_MAX = 600.0
 
 MEMORY_FREE = 16 * 1024 * 1024
@@ -61,52 +69,33 @@ MEMORY_FREE = 16 * 1024 * 1024
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Message)
+B = TypeVar("B")
 Begun: TypeAlias = R | asyncio.Future[R]
 """The answer of one bucket, now or once it is durable."""
 
 
+@dataclass(slots=True, eq=False)
 class Write(Generic[R]):
     """What to do to one bucket, and how to answer that it is done, or why not."""
 
-    __slots__ = (
-        "acks",
-        "alone_bytes_max",
-        "facts",
-        "inline_bytes_max",
-        "job",
-        "memory",
-        "refused",
-        "size",
-        "slot",
-        "written",
-    )
+    slot: TabletSlot
+    facts: TableFacts
+    _: KW_ONLY
+    size: int
+    acks: int
+    job: Callable[[Tablet], Accepted]
+    written: Callable[[Tablet, Accepted], R]
+    refused: Callable[[BaseException], R]
+    inline_bytes_max: int = INLINE_BYTES_MAX
+    alone_bytes_max: int = 0
+    """The same while nobody else calls."""
+    memory: int = 0
+    """What the rows take decompressed, in addition to the request."""
+    turn: int = field(init=False)
+    """Of the leader that it was given to."""
 
-    def __init__(
-        self,
-        slot: TabletSlot,
-        facts: TableFacts,
-        *,
-        size: int,
-        acks: int,
-        job: Callable[[Tablet], Accepted],
-        written: Callable[[Tablet, Accepted], R],
-        refused: Callable[[BaseException], R],
-        inline_bytes_max: int = INLINE_BYTES_MAX,
-        alone_bytes_max: int = 0,
-        memory: int = 0,
-    ) -> None:
-        self.slot = slot
-        self.facts = facts
-        self.size = size
-        self.acks = acks
-        self.job = job
-        self.written = written
-        self.refused = refused
-        self.inline_bytes_max = inline_bytes_max
-        self.alone_bytes_max = alone_bytes_max
-        """The same while nobody else calls."""
-        self.memory = memory
-        """What the rows take decompressed, in addition to the request."""
+    def __post_init__(self) -> None:
+        self.turn = 0 if self.slot.role is None else self.slot.role.turn
 
 
 class Writes:
@@ -127,6 +116,7 @@ class Writes:
         self._checkpoints = checkpoints
         self._space = space
         self._clock = clock
+        self._refusals = Refusals(clock)
         self._small_calls_about = small_calls_about
         self._slow_until = 0.0
         self._bulk_bucket: BucketId | None = None
@@ -143,6 +133,10 @@ class Writes:
             raise InvalidAcks(f"acks is -1, 0 or 1, not {acks}", acks=acks)
         self._space.refuse_when_full()
 
+    def pause_s(self, error: BaseException) -> float:
+        """How long to wait before a client is told that its write was not begun."""
+        return self._refusals.pause_s(error)
+
     def begin(self, write: Write[R]) -> Begun[R]:
         """Do it: at once when it is small, else in the bucket's turn."""
         slot, job, clock = write.slot, write.job, self._clock
@@ -158,6 +152,11 @@ class Writes:
         def stays() -> bool:
             return self._stays(write)
 
+        if slot.role is not None and write.acks == ALL:
+            try:
+                slot.role.check_enough()
+            except TooFewInSync as error:
+                return _after(REFUSAL_S, write.refused(error))
         try:
             share = BudgetShare(self._budget) if write.memory > MEMORY_FREE else None
             memory = None if share is None else partial(share.need, write.memory)
@@ -211,6 +210,11 @@ class Writes:
 
     def _appended(self, write: Write[R], tablet: Tablet, accepted: Accepted) -> Begun[R]:
         tablet.check_online()  # dropped, or its disk failed, while the append was off the loop: nobody will sync it
+        role = write.slot.role
+        if role is not None:
+            role.check_turn(
+                write.turn
+            )  # another leads by now: what it has at these offsets may be something else
         if not accepted.duplicate:
             traffic = write.facts.traffic
             traffic.rows_in.inc(accepted.rows)
@@ -223,7 +227,9 @@ class Writes:
             self._commit.request(tablet)
         if write.acks == 0 or tablet.high_watermark >= accepted.next_offset:
             return _after_readers(response) if followed else response
-        return _acknowledged(tablet, accepted.next_offset, write, response)
+        if role is not None and write.acks == 1:
+            return _promised(role, tablet, accepted.next_offset, write, response)
+        return _acknowledged(tablet.pending, accepted.next_offset, write, response)
 
 
 def _released_after(job: Callable[[Tablet], Accepted], tablet: Tablet) -> Accepted:
@@ -238,17 +244,31 @@ def _released_after(job: Callable[[Tablet], Accepted], tablet: Tablet) -> Accept
 
 
 def answer_all(
-    begun: list[Begun[R]],
+    buckets: Sequence[B],
+    begin: Callable[[B], Begun[R]],
     *,
     whole: Callable[[Sequence[R]], Message],
-    refused: Callable[[int, BaseException], R],
+    refused: Callable[[B, BaseException], R],
     timeout_ms: int,
+    pause_s: Callable[[BaseException], float],
 ) -> Message | Awaitable[Message]:
-    """The answers of all buckets as one; after the timeout, the missing ones have timed out."""
+    """Begin all buckets, and answer them as one; after the timeout, the missing ones have timed out.
+
+    ``pause_s``: how long to wait before a client is told of an error.
+    """
+    begun: list[Begun[R]] = []
+    for bucket in buckets:
+        try:
+            begun.append(begin(bucket))
+        except Exception as error:
+            response, pause = refused(bucket, error), pause_s(error)
+            begun.append(_after(pause, response) if pause else response)
     waiting = [one for one in begun if isinstance(one, asyncio.Future)]
     if not waiting:
         return whole(begun)  # type: ignore[arg-type]
-    return _Answer(begun, waiting, whole, refused, timeout_ms).future
+    return _Answer(
+        begun, waiting, whole, lambda index, error: refused(buckets[index], error), timeout_ms
+    ).future
 
 
 class _Answer(Generic[R]):
@@ -331,15 +351,29 @@ def _resolve(answer: asyncio.Future[Any], response: Message) -> None:
         answer.set_result(response)
 
 
-def _acknowledged(tablet: Tablet, offset: int, write: Write[R], response: R) -> asyncio.Future[R]:
-    """``response``, once the high watermark is ``offset``."""
+def _after(pause_s: float, response: R) -> asyncio.Future[R]:
+    """``response`` after a pause: the peer's clients repeat a refused write at once, thousands of times a second."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[R] = loop.create_future()
+    loop.call_later(pause_s, _resolve, answer, response)
+    return answer
+
+
+def _promised(role: CopyRole, tablet: Tablet, offset: int, write: Write[R], response: R) -> Begun[R]:
+    """``response``, once this copy alone keeps the table's promise up to ``offset``."""
+    have = tablet.log.synced_end if tablet.durability == "group" else tablet.end_offset
+    return response if have >= offset else _acknowledged(role.promised, offset, write, response)
+
+
+def _acknowledged(pending: Pending, offset: int, write: Write[R], response: R) -> asyncio.Future[R]:
+    """``response``, once ``offset`` is reached."""
     answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
     def reached(error: StromError | None) -> None:
         if not answer.done():
             answer.set_result(response if error is None else write.refused(error))
 
-    tablet.pending.add(offset, reached)
+    pending.add(offset, reached)
     return answer
 
 

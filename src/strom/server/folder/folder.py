@@ -90,8 +90,11 @@ class StillHeld(FolderInUse):
     """The tablet servers of an earlier start are still ending; they follow their supervisor within moments."""
 
 
-def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
-    """Take the folder, creating it if necessary. After StillHeld, try again shortly."""
+def open_folder(files: Files, path: str, randomness: Randomness, cluster_id: str | None = None) -> DataFolder:
+    """Take the folder, creating it if necessary. After StillHeld, try again shortly.
+
+    ``cluster_id``: of the cluster that the folder belongs to, or will; None: the folder says it, or draws one.
+    """
     _refuse_foreign(files, path)
     files.make_folder(path)
     lock = files.lock(f"{path}/{LOCK_FILE}")
@@ -99,7 +102,13 @@ def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
         raise _in_use(files, path)
     try:
         _keep_private(files, path)
-        cluster_id = _read_or_write_format(files, path, randomness)
+        found_id = _read_or_write_format(files, path, cluster_id or randomness.token(16).hex())
+        if cluster_id not in (None, found_id):
+            raise InvalidSetting(
+                f"{path} belongs to another cluster ({found_id}), this is {cluster_id}: choose an empty folder, or "
+                "check which cluster the settings name",
+                folder=path,
+            )
         held = _held_tablet_lock(files, path)
         if held is not None:
             raise StillHeld(
@@ -115,7 +124,7 @@ def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
     except BaseException:
         lock.release()
         raise
-    return DataFolder(files, path, cluster_id, stopped_cleanly, lock, incarnation, copied)
+    return DataFolder(files, path, found_id, stopped_cleanly, lock, incarnation, copied)
 
 
 def _keep_private(files: Files, path: str) -> None:
@@ -182,10 +191,10 @@ def _held_tablet_lock(files: Files, path: str) -> str | None:
     return None
 
 
-def _read_or_write_format(files: Files, path: str, randomness: Randomness) -> str:
+def _read_or_write_format(files: Files, path: str, cluster_id: str) -> str:
+    """The id of the cluster whose folder this is; of a new one, the given id."""
     name = f"{path}/{FORMAT_FILE}"
     if not files.exists(name):
-        cluster_id = randomness.token(16).hex()
         files.make_folder(buckets_path(path))
         files.write_whole(name, encode_format({"format": FORMAT, "cluster_id": cluster_id}))
         return cluster_id

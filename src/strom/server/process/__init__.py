@@ -1,6 +1,6 @@
 """A server as processes: started, supervised, listening, stopped.
 
 Read ``serve.py`` first, then ``tablet_node.py`` and ``coordinator_node.py`` (the two roles). With several processes:
-``supervisor.py`` keeps the tablet servers running, ``inner_link.py`` is how the servers call each other, ``leash.py``
+``supervisor.py`` keeps the tablet servers running, the room ``links`` is how the servers call each other, ``leash.py``
 ends a child whose parent is gone.
 """

@@ -89,11 +89,11 @@ def _endpoint(
     one: tuple[str, str, int], advertised: Mapping[str, tuple[str, int]], protocols: Mapping[str, str]
 ) -> Endpoint:
     name, host, port = one
-    shown_host, shown_port = advertised.get(name, (_reachable(host), port))
+    shown_host, shown_port = advertised.get(name, (reachable(host), port))
     return Endpoint(name, host, port, shown_host, shown_port, sasl=protocols.get(name, PLAINTEXT) == SASL)
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
     """The default advertised address: for a listener bound to every address, this machine."""
     return "127.0.0.1" if host in ("", "0.0.0.0") else "::1" if host == "::" else host
 

@@ -16,8 +16,9 @@ from strom.errors import ServerStopping
 from strom.runtime import loops
 from strom.runtime.settings import load
 from strom.runtime.world import World
+from strom.server.process.addresses import Addresses
 from strom.server.process.process_setup import raise_open_files
-from strom.server.process.serve import Addresses, RunningServer
+from strom.server.process.serve import RunningServer
 
 JOIN_TIMEOUT_S = 60.0
 

@@ -62,6 +62,11 @@ class Ports:
         return self.endpoints
 
     @property
+    def is_open(self) -> bool:
+        """Whether it listens."""
+        return bool(self._listeners)
+
+    @property
     def connections(self) -> int:
         """The number of connected clients."""
         return sum(listener.statistics().connections for listener in self._listeners)

@@ -9,21 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Protocol
 
 from strom._version import __version__
 from strom.coordinator import commands
-from strom.coordinator.catalog import ListenerAddress, ServerEntry
+from strom.coordinator.catalog import ServerEntry
 from strom.coordinator.coordinator import Coordinator
-from strom.errors import LeaderNotAvailable
+from strom.errors import InvalidSetting, LeaderNotAvailable
 from strom.metadata.embedded import EmbeddedStore
 from strom.metadata.store import MetadataStore
 from strom.protocol.api_keys import APPLY_STAGES, HOLD_BUCKETS
 from strom.protocol.messages.inner import HoldBucketsRequest, HoldBucketsResponse
 from strom.protocol.messages.stages import ApplyStagesRequest, ApplyStagesResponse
-from strom.rpc.http_server import HttpServer
 from strom.rpc.listener import Listener
 from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
@@ -32,20 +31,25 @@ from strom.runtime.tasks import Tasks
 from strom.runtime.units import counted
 from strom.runtime.world import World
 from strom.server.calls.backups import Backups
+from strom.server.calls.catalog.reads import catalog_reads
 from strom.server.calls.catalog.state import StateCalls
 from strom.server.calls.dispatch import CallGroup, Dispatch
 from strom.server.calls.inner import CoordinatorCalls
+from strom.server.folder.bucket_folders import BucketFolders
 from strom.server.folder.folder import DataFolder, StillHeld, buckets_path, open_folder
 from strom.server.folder.home_lake import bring_home
 from strom.server.folder.lake_config import lake_config
+from strom.server.folder.metadata_place import check_place
+from strom.server.links.inner_link import InnerLink, new_secret, open_inner_listener
+from strom.server.process.addresses import Addresses, advertised
 from strom.server.process.coordinator_node import CoordinatorNode, limits_of
-from strom.server.process.inner_link import InnerLink, new_secret, open_inner_listener
-from strom.server.process.listeners import Endpoint, check_http, endpoints, is_loopback, tablet_endpoints
+from strom.server.process.listeners import check_http, endpoints, tablet_endpoints
 from strom.server.process.ports import COORDINATOR_TYPE, Ports
 from strom.server.process.remote_status import RemoteStatus
 from strom.server.process.supervisor import StartLine, Supervisor, TabletProcess
 from strom.server.process.tablet_node import TabletNode
-from strom.server.status.status import TabletServerStatus, ends_of
+from strom.server.process.web_port import WebPort
+from strom.server.status.status import TabletServers
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.hold import ENGAGE_S_MAX
 from strom.server.web.site import Site
@@ -57,22 +61,6 @@ APPLY_TIMEOUT_S = 600.0
 """Publishing a large stage takes long; if the tablet server dies, the call fails at once."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Addresses:
-    """Where clients reach a running server."""
-
-    folder: str
-    listeners: Mapping[str, str]
-    """``host:port`` by listener name, the first listener first."""
-    http: str | None
-    processes: Sequence[int]
-
-    @property
-    def address(self) -> str:
-        """The address of the first listener."""
-        return next(iter(self.listeners.values()))
 
 
 class OpenedStore(MetadataStore, Protocol):
@@ -105,6 +93,12 @@ class RunningServer:
         self._open_store = open_store
         self._endpoints = endpoints(settings, host=host, port=port)
         check_http(settings)
+        if settings["metadata.store"] != "embedded":
+            raise InvalidSetting(
+                "strom up keeps its metadata in the data folder; a cluster on ZooKeeper is started with strom "
+                "coordinator and strom tablet",
+                setting="metadata.store",
+            )
         self._path = os.path.abspath(settings["data.dir"])
         self._count: int = settings["tablet-server.count"]
         self._metrics = Metrics()
@@ -112,15 +106,17 @@ class RunningServer:
         self._tablet: TabletNode | None = None
         self._supervisor: Supervisor | None = None
         self._inner: Listener | None = None
-        self._http: HttpServer | None = None
         self._folder: DataFolder | None = None
         self._store: OpenedStore | None = None
         self._coordinator: CoordinatorNode | None = None
         self._backups: Backups | None = None
+        self._web = WebPort(world, settings)
         # A port that both roles share reports no type: the peer's client would take it for the wrong one.
         self._ports = Ports(
             world, settings, self._metrics, server_type=None if self._count == 1 else COORDINATOR_TYPE
         )
+        self.over = asyncio.Event()
+        """Never: it ends only when it is stopped."""
         self.addresses: Addresses
 
     async def start(self) -> Addresses:
@@ -134,6 +130,7 @@ class RunningServer:
 
     async def _start(self) -> None:
         folder = self._folder = await self._open_folder()
+        check_place(self._world.files, folder.path, in_cluster=False)
         lake = lake_config(self._settings, folder.path, folder.owner)
         await self._world.offload.run(bring_home, self._world.files, lake)
         store = self._store = self._open_store(
@@ -206,16 +203,22 @@ class RunningServer:
         assert self._folder is not None
         assert self._coordinator is not None
         tablet = self._tablet = TabletNode(
-            self._world, self._settings, self._folder.path, 0, view, self._metrics, self._ports.budget
+            self._world,
+            self._settings,
+            BucketFolders(self._world.files, [self._folder.path]),
+            0,
+            view,
+            self._metrics,
+            self._ports.budget,
         )
         tablet.expiry.ask = self._coordinator.sinks.expire
-        site = await self._open_ports(view, [tablet.status], tablet.groups)
-        listeners = _listeners(self._ports.endpoints)
+        site = await self._open_ports(view, lambda: [tablet.status], tablet.groups)
+        listeners = advertised(self._ports.endpoints)
         coordinator.perform(commands.register_coordinator, ServerEntry(COORDINATOR_ID, listeners))
         coordinator.perform(commands.register_server, ServerEntry(0, listeners))
         coordinator.perform(commands.reassign_leaders, [0])
         tablet.start()
-        await self._open_http(site)
+        await self._web.open(site)
         self._announce([os.getpid()])
 
     async def _hold(self, on: bool) -> bool:
@@ -243,16 +246,16 @@ class RunningServer:
         ids = list(range(self._count))
         coordinator.perform(commands.reassign_leaders, ids)
         supervisor = self._supervisor = await self._supervise(ids, view)
-        servers = [RemoteStatus(process, view) for process in supervisor.processes]
-        site = await self._open_ports(view, servers, ())
+        servers = [RemoteStatus(one.server_id, one.link, view, one.facts) for one in supervisor.processes]
+        site = await self._open_ports(view, lambda: servers, ())
         coordinator.perform(
-            commands.register_coordinator, ServerEntry(COORDINATOR_ID, _listeners(self._ports.endpoints))
+            commands.register_coordinator, ServerEntry(COORDINATOR_ID, advertised(self._ports.endpoints))
         )
         await supervisor.start()
         for process in supervisor.processes:
             await self._register(view, process.server_id, process.ports)
         self._tasks.spawn(view.follow(), "follow the metadata")
-        await self._open_http(site)
+        await self._web.open(site)
         self._announce([os.getpid(), *(one.process_id for one in supervisor.processes if one.process_id)])
 
     async def _supervise(self, ids: Sequence[int], view: CatalogView) -> Supervisor:
@@ -296,7 +299,7 @@ class RunningServer:
     async def _register(self, view: CatalogView, server_id: int, ports: Sequence[int]) -> None:
         beside = tablet_endpoints(self._endpoints, server_id)
         bound = [one.bound(port) for one, port in zip(beside, ports, strict=True)]
-        await view.perform(commands.register_server, ServerEntry(server_id, _listeners(bound)))
+        await view.perform(commands.register_server, ServerEntry(server_id, advertised(bound)))
         if self._coordinator is not None:
             self._coordinator.rollout.server_returned(server_id)
 
@@ -305,7 +308,7 @@ class RunningServer:
     async def _open_ports(
         self,
         view: CatalogView,
-        servers: Sequence[TabletServerStatus],
+        servers: TabletServers,
         groups: Sequence[CallGroup],
     ) -> Site:
         assert self._folder is not None
@@ -321,31 +324,17 @@ class RunningServer:
             shared=self._count == 1,
         )
         state = StateCalls(view, servers, site.describe)
-        self._coordinator.partitions.ask_ends = lambda table_id: ends_of(servers, table_id)
-        self._coordinator.lake.ask_ends = lambda table_id: ends_of(servers, table_id)
+        self._coordinator.ask(servers)
         backups = () if self._backups is None else (self._backups,)
-        dispatch = Dispatch((*groups, *self._coordinator.groups, *backups, state))
+        reads = catalog_reads(view)
+        dispatch = Dispatch((*groups, *reads, *self._coordinator.groups, *backups, state))
         await self._ports.open(self._endpoints, dispatch)
         return site
-
-    async def _open_http(self, site: Site) -> None:
-        port = self._settings["http.port"]
-        if port < 0:
-            return
-        host = self._settings["http.host"]
-        http = HttpServer(
-            site.respond, hosts={"localhost", "127.0.0.1", "[::1]"} if is_loopback(host) else None
-        )
-        bound = await http.start(self._world.network, host, port)
-        self._http = http
-        self._http_address = f"{host}:{bound}"
-
-    _http_address: str | None = None
 
     def _announce(self, processes: Sequence[int]) -> None:
         assert self._folder is not None
         listeners = {one.name: one.address for one in self._ports.endpoints}
-        self.addresses = Addresses(self._folder.path, listeners, self._http_address, tuple(processes))
+        self.addresses = Addresses(self._folder.path, listeners, self._web.address, tuple(processes))
         self._folder.announce({"process": os.getpid(), "address": self.addresses.address})
 
     async def _sweep(self, view: CatalogView) -> None:
@@ -365,8 +354,7 @@ class RunningServer:
     async def stop(self, *, cleanly: bool = True) -> bool:
         """Stop everything, in order; returns whether every log was closed."""
         timeout_s = self._settings["shutdown.timeout"] / 1000
-        if self._http is not None:
-            await self._http.close()
+        await self._web.close()
         if self._tablet is not None:
             self._tablet.finish_waiting()
         await self._ports.close(timeout_s=timeout_s)
@@ -387,7 +375,3 @@ class RunningServer:
             self._folder.close(cleanly=cleanly)
             logger.info("stopped, %s", "every log closed" if cleanly else "not every log could be closed")
         return cleanly
-
-
-def _listeners(bound: Sequence[Endpoint]) -> dict[str, ListenerAddress]:
-    return {one.name: ListenerAddress(one.advertised_host, one.advertised_port) for one in bound}

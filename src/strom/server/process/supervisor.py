@@ -2,7 +2,7 @@
 
 A tablet server is a child on our leash: when we die, by whatever means, its standard input ends and it exits. When it
 dies, it is restarted with the same id and ports after a pause that grows while it keeps dying. Its buckets are
-unavailable meanwhile; clients retry. Everything else goes by inner calls (``inner_link.py``).
+unavailable meanwhile; clients retry. Everything else goes by inner calls (``server/links/inner_link.py``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from strom.coordinator.catalog import ListenerAddress
 from strom.errors import Disconnected, InvalidRequest, StromError
 from strom.protocol.api_keys import STOP_SERVER
 from strom.protocol.messages.inner import (
@@ -23,7 +24,7 @@ from strom.protocol.messages.inner import (
     StopServerResponse,
 )
 from strom.runtime.tasks import Tasks
-from strom.server.process.inner_link import InnerLink
+from strom.server.links.inner_link import LOOPBACK, InnerLink
 
 START_TIMEOUT_S = 60.0
 CLOSE_LOGS_S = 20.0
@@ -59,6 +60,10 @@ class TabletProcess:
         """The running process, or None."""
         return None if self._process is None or self._process.returncode is not None else self._process.pid
 
+    def facts(self) -> dict[str, Any]:
+        """For the status page."""
+        return {"process": self.process_id, "starts": self.starts}
+
     async def live(self, started: asyncio.Future[None]) -> int:
         """One life, from start to end; ``started`` is done once it serves. Returns the exit code."""
         self.starts += 1
@@ -88,7 +93,7 @@ class TabletProcess:
     def registered(self, request: RegisterServerRequest) -> None:
         """The running process serves."""
         self._check_alive(request.process_id)
-        self.link.point_to(request.inner_port)
+        self.link.point_to(ListenerAddress(LOOPBACK, request.inner_port))
         # The next life takes the same ports, so that clients find it where it was.
         self.ports = self._start_line["ports"] = list(request.ports)
         self._on_ready(self.server_id, self.ports)

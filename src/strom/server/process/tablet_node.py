@@ -43,14 +43,22 @@ from strom.server.calls.log.fetch_rows import FetchRowsCalls
 from strom.server.calls.log.produce import ProduceCalls
 from strom.server.calls.offsets import OffsetCalls
 from strom.server.calls.publish.stages import StageCalls
+from strom.server.calls.replication import ReplicationCalls
 from strom.server.calls.writes import Writes
+from strom.server.folder.bucket_folders import BucketFolders
+from strom.server.replicas.copy_home import CopyHome
+from strom.server.replicas.replica_metrics import follow_replicas
+from strom.server.replicas.replica_settings import ReplicaSettings
+from strom.server.replicas.replicas import AskServer, Replicas
 from strom.server.status.key_store_facts import follow_keys
 from strom.server.status.status import LocalStatus
 from strom.server.tablets.bulk_turns import RECENT_S, InTurns, Turns
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.kernels import Kernels
+from strom.server.tablets.refusals import Refusals
 from strom.server.tablets.table_facts import Tables
-from strom.server.tablets.tablets import Tablets, TabletSettings
+from strom.server.tablets.tablet_opening import TabletSettings
+from strom.server.tablets.tablets import Tablets
 
 LANE_THREADS = 3
 SYNC_THREADS = 4
@@ -63,12 +71,16 @@ class TabletNode:
         self,
         world: World,
         settings: Settings,
-        folder: str,
+        folders: BucketFolders,
         server_id: int,
         view: CatalogView,
         metrics: Metrics,
         budget: Budget,
+        *,
+        home: CopyHome | None = None,
+        ask: AskServer | None = None,
     ) -> None:
+        """``home`` and ``ask``: in a cluster, what this process is registered as, and how it asks other servers."""
         self._world, self._settings, self._view, self._metrics = world, settings, view, metrics
         self._shared = TabletSettings.of(settings)
         self._make_threads()
@@ -82,7 +94,7 @@ class TabletNode:
         self.tables = Tables(view, metrics, settings["durability"], self._kernels.check_peer_rows)
         self._watch = ClockWatch(
             world,
-            folder,
+            folders.roots[0],
             f"tablet-{server_id}",
             trust_after_ms=settings["clock.trust-after"],
             metrics=metrics,
@@ -90,7 +102,7 @@ class TabletNode:
         )
         self.tablets = Tablets(
             world,
-            folder,
+            folders,
             server_id,
             self._shared,
             view,
@@ -101,7 +113,7 @@ class TabletNode:
             InTurns(self._lanes, turns),
         )
         self._space = DiskSpace(
-            world.files, folder, free_bytes_min=settings["data-disk.free-bytes-min"], clock=world.clock
+            world.files, folders.roots, free_bytes_min=settings["data-disk.free-bytes-min"], clock=world.clock
         )
         self.expiry = StageExpiry(
             self.tablets, self._watch.time, metrics, every_ms=settings["stage.check-interval"]
@@ -112,6 +124,7 @@ class TabletNode:
             self.tablets,
             readers,
             max_bytes=settings["server.fetch.max-bytes"],
+            refusals=Refusals(world.clock),
             crowded=lambda: budget.full,
             piece=turns.piece,
         )
@@ -124,6 +137,11 @@ class TabletNode:
             self.cuts,
             ResumeCalls(self.tablets, view, self.tables, world.files, self._shared.limits),
         )
+        self.replicas: Replicas | None = None
+        self.inner_groups: Sequence[CallGroup] = ()
+        """Calls of other tablet servers; for inner listeners."""
+        if home is not None and ask is not None:
+            self._replicate(home, ask)
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
         self.status.clock_ahead_s = lambda: self._watch.time.ahead_ms() / 1000
         self._make_upkeep()
@@ -141,8 +159,10 @@ class TabletNode:
 
     def _writing(self, turns: Turns, budget: Budget) -> tuple[Writes, StageCalls, CutCalls]:
         """What makes rows durable, shared by plain writes, stages and cuts."""
-        commit = GroupCommit(self._syncs, self._commit_tasks, self._metrics, workers=SYNC_THREADS)
-        checkpoints = Checkpoints(
+        commit = self._commit = GroupCommit(
+            self._syncs, self._commit_tasks, self._metrics, workers=SYNC_THREADS
+        )
+        checkpoints = self._checkpoints = Checkpoints(
             self._syncs, self._commit_tasks, every_bytes=self._settings["log.checkpoint.bytes"]
         )
         clock = StampingClock(self._watch.time)
@@ -166,6 +186,23 @@ class TabletNode:
             self._metrics,
         )
         return writes, stages, CutCalls(self.tablets, commit)
+
+    def _replicate(self, home: CopyHome, ask: AskServer) -> None:
+        """The copies of this server, and the calls of those who follow them."""
+        replicas = self.replicas = Replicas(
+            home,
+            self.tablets,
+            self._view,
+            self._commit,
+            self._checkpoints,
+            self._world.offload,
+            self._world.files,
+            self._world.clock,
+            ReplicaSettings.of(self._settings),
+            ask,
+        )
+        self.inner_groups = (ReplicationCalls(replicas, self.tablets),)
+        follow_replicas(self._metrics, replicas)
 
     def _log_calls(self, writes: Writes) -> Sequence[CallGroup]:
         """Calls on logs: those of log tables, and the changelogs of the others."""
@@ -237,16 +274,22 @@ class TabletNode:
         self._tasks.spawn(self._jobs.run(), "upkeep of primary-key buckets")
         self._tasks.spawn(self.expiry.run(), "stages whose leases are over")
         self._kernels.follow(self._view)
+        if self.replicas is not None:
+            self.replicas.start()
 
     def finish_waiting(self) -> None:
         """Answer waiting fetches: the listeners are about to close."""
         self._fetches.stop()
+        if self.replicas is not None:
+            self.replicas.finish_waiting()
 
     async def close(self) -> bool:
         """Stop the background work and close every log; returns whether all of them closed."""
         self._jobs.stop()
         self._kernels.stop()
         await self._tasks.close()
+        if self.replicas is not None:
+            await self.replicas.close()
         cleanly = await self.tablets.close()
         await self._commit_tasks.close()
         self._lanes.close()

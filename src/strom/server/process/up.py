@@ -6,57 +6,21 @@ Also ``python -m strom.server.process.up --data DIR --port 0 …``, which needs 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from strom.errors import StromError
-from strom.runtime import loops
-from strom.runtime.settings import Settings, load
+from strom.errors import InvalidSetting, StromError
+from strom.runtime.settings import load
 from strom.runtime.world import World
-from strom.server.process.leash import on_leash
+from strom.server.process import foreground
+from strom.server.process.addresses import Addresses
+from strom.server.process.foreground import Servable, show, write_ready
+from strom.server.process.local_cluster import LocalCluster
 from strom.server.process.log_lines import write_log
-from strom.server.process.process_setup import prepare_process, settle
-from strom.server.process.serve import Addresses, RunningServer
-
-
-async def serve(
-    settings: Settings,
-    world: World,
-    *,
-    ready: Callable[[Addresses], None],
-    host: str | None = None,
-    port: int | None = None,
-    leash: bool = False,
-) -> bool:
-    """Serve until SIGTERM or SIGINT (or, on a leash, the end of standard input); returns whether the stop was clean."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if leash:
-        await on_leash(stop.set)
-    server = RunningServer(settings, world, host=host, port=port)
-    starting = asyncio.ensure_future(server.start())
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        # Stopped before we were ready: a cancelled start undoes itself.
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-        return True
-    try:
-        addresses = starting.result()
-        settle()
-        ready(addresses)
-        await stopping
-    finally:
-        stopping.cancel()
-    return await server.stop()
+from strom.server.process.process_setup import prepare_process
+from strom.server.process.serve import RunningServer
 
 
 def run(
@@ -67,49 +31,45 @@ def run(
     port: int | None = None,
     ready_file: Path | None = None,
     leash: bool = False,
+    servers: int | None = None,
+    replicas: int | None = None,
 ) -> int:
-    """Serve in the foreground; returns the exit code. Raises what prevents the start."""
+    """Serve in the foreground; returns the exit code. Raises what prevents the start.
+
+    ``servers``: run a cluster of so many tablet servers on this machine.
+    """
     prepare_process()
     settings = load(config, os.environ, flags)
-    write_log(settings["logging.format"], "coordinator" if settings["tablet-server.count"] > 1 else None)
-    world = World.system(offload_threads=settings["server.reader-threads"], background=True)
+    more: list[str] = []
+
+    def make(world: World) -> Servable:
+        if servers is None:
+            return RunningServer(settings, world, host=host, port=port)
+        cluster = LocalCluster(
+            settings,
+            world,
+            servers=servers,
+            replicas=replicas,
+            flags=flags,
+            config=config,
+            host=host,
+            port=port,
+        )
+        more.append(f"  cluster {cluster.describe()}")
+        return cluster
 
     def ready(addresses: Addresses) -> None:
-        _print(addresses)
+        show(addresses, more=more)
         if ready_file is not None:
-            _write_ready(ready_file, addresses)
+            write_ready(ready_file, addresses)
 
-    try:
-        cleanly = loops.run(serve(settings, world, ready=ready, host=host, port=port, leash=leash))
-    finally:
-        world.offload.close()
+    if servers is None and replicas is not None:
+        raise InvalidSetting("--replicas is for a cluster: say --servers, too")
+    several = settings["tablet-server.count"] > 1
+    name = "up" if servers is not None else "coordinator" if several else None
+    write_log(settings["logging.format"], name)
+    cleanly = foreground.run(settings, make, ready=ready, leash=leash)
     return 0 if cleanly else 1
-
-
-def _print(addresses: Addresses) -> None:
-    listeners = ", ".join(
-        address if name == "CLIENT" else f"{address} ({name})"
-        for name, address in addresses.listeners.items()
-    )
-    lines = [f"Strom is ready at {listeners}", f"  data    {addresses.folder}"]
-    if addresses.http is not None:
-        lines.append(f"  status  http://{addresses.http}/")
-    lines.append("Stop with Ctrl-C.")
-    print("\n".join(lines), flush=True)
-
-
-def _write_ready(path: Path, addresses: Addresses) -> None:
-    content = {
-        "address": addresses.address,
-        "addresses": dict(addresses.listeners),
-        "http_address": addresses.http,
-        "folder": addresses.folder,
-        "pid": os.getpid(),
-        "pids": list(addresses.processes),
-    }
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(content))
-    temporary.replace(path)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -122,6 +82,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--host", help="address of the first listener")
     parser.add_argument("--http-port", type=int, help="port of metrics and status (-1 = off)")
     parser.add_argument("--tablets", type=int, help="tablet server processes")
+    parser.add_argument("--servers", type=int, help="a cluster of so many tablet servers, for trying out")
+    parser.add_argument("--replicas", type=int, help="copies of every bucket in the cluster")
     parser.add_argument("--config", type=Path, help="settings in TOML")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; repeat it"
@@ -140,6 +102,8 @@ def main(argv: Sequence[str]) -> int:
             port=given.port,
             ready_file=given.ready_file,
             leash=given.leash,
+            servers=given.servers,
+            replicas=given.replicas,
         )
     except StromError as error:
         print(f"error: {error.message}", file=sys.stderr)

@@ -104,6 +104,8 @@ class LocalStatus:
         tables: dict[str, dict[str, Any]] = {}
         slots = list(self._tablets)
         for slot in slots:
+            if slot.role is not None and not slot.role.leads:
+                continue  # another server counts it
             facts = facts_of(slot, self.server_id)
             table = tables.setdefault(str(facts["table_id"]), _no_rows())
             table["rows"] += facts["high_watermark"] - facts["start_offset"]
@@ -163,6 +165,10 @@ class LocalStatus:
                 for table_id, counts in counted.items()
             }
             self._counted = counted
+
+
+TabletServers = Callable[[], Sequence[TabletServerStatus]]
+"""The tablet servers of now: in a cluster they come and go."""
 
 
 async def ends_of(servers: Sequence[TabletServerStatus], table_id: int) -> dict[LakeKey, int]:

@@ -20,13 +20,8 @@ class BucketNumbers:
         self._block = block
         self._left = range(0)
 
-    @property
-    def left(self) -> int:
-        """How many can be taken without a commit to the metadata."""
-        return len(self._left)
-
     def take(self, count: int) -> npt.NDArray[np.int64]:
-        """The next ``count`` numbers. May wait for the disk: on the loop, check ``left`` first."""
+        """The next ``count`` numbers. May wait for the disk: never on the loop."""
         taken = np.empty(count, np.int64)
         filled = 0
         while filled < count:

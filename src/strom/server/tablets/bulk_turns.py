@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 
 from strom.runtime.tasks import Arguments, Offload, Result
 
@@ -63,9 +62,7 @@ class Turns:
                 self._give()
                 raise
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._give()
 
     async def _take(self) -> None:

@@ -4,12 +4,15 @@ A log is opened at the first touch, in the lane, so the first call comes first. 
 answers with the reason and tries again after a pause, unless the disk itself failed; a slot of a dropped bucket refuses
 everything. While a primary-key bucket cannot be opened because kernels are being compiled, calls get that error
 (``Gate``); nobody waits in a thread.
+
+A bucket with copies on several servers has a role here (``copy_role.py``). What is done for clients is refused with
+NotLeader unless this server leads the bucket, and reads wait until it serves; upkeep is done whatever the role.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,6 +20,7 @@ from strom.errors import StorageOffline, StromError, UnknownBucket
 from strom.model.bucket import BucketId
 from strom.runtime.clock import Clock
 from strom.server.tablets.bucket_lane import Lane
+from strom.server.tablets.copy_role import CopyRole
 from strom.server.tablets.kernels import Gate
 from strom.tablet.tablet import Tablet
 
@@ -52,6 +56,8 @@ class TabletSlot:
         self.series_from: int | None = None
         """From where on a primary-key bucket keeps what died, for readers of the lake."""
         self.touched_at = clock.monotonic()
+        self.role: CopyRole | None = None
+        """Its part among the copies of the bucket; None when there are no others."""
         self.gate = gate
         """What work on the tablet waits for; None for nothing."""
         self._lane = lane
@@ -65,11 +71,19 @@ class TabletSlot:
     def quiet(self) -> bool:
         """Whether nobody uses the tablet or waits for it. An offline one stays: reopened, it would look healthy.
 
-        One with stages stays too: they are tended until they are published or their leases expire.
+        One with stages stays too: they are tended until they are published or their leases expire. So does a copy: it
+        follows, or is followed.
         """
+        if self.role is not None:
+            return False
         tablet = self.tablet
         unused = tablet is None or (not len(tablet.pending) and tablet.online and not tablet.has_stages)
         return self._lane.idle and self.readers == 0 and unused
+
+    @property
+    def lane_idle(self) -> bool:
+        """Whether nothing is being done on the tablet."""
+        return self._lane.idle
 
     @property
     def held_up(self) -> bool:
@@ -85,25 +99,31 @@ class TabletSlot:
         stays: Callable[[], bool] | None = None,
         patient: bool = False,
         memory: Callable[[], Awaitable[None]] | None = None,
+        any_role: bool = False,
     ) -> T | asyncio.Future[T]:
         """Change the tablet: at once when the job is small and nothing is before it, else in its turn.
 
         ``bulk``: other buckets' small work goes first. ``stays``: asked in its turn, whether it is small by then.
         ``patient``: wait for kernels, however long they take; else raise KernelsCompiling. ``memory``: takes what the
-        job needs, in its turn.
+        job needs, in its turn. ``any_role``: also if another server leads the bucket.
         """
-        self._check()
+        self._check(any_role)
         first = _one_after_the_other(self._first(patient), memory)
         self.touched_at = self._clock.monotonic()
         if small and self.tablet is not None and self._lane.idle and first is None:
             return job(self.tablet)
         return self._lane.submit(lambda: job(self._opened()), bulk=bulk, stays=stays, first=first)
 
-    def opened(self, *, patient: bool = False) -> Tablet | Awaitable[Tablet]:
-        """The tablet, opened if necessary."""
-        self._check()
+    def opened(self, *, patient: bool = False, any_role: bool = False) -> Tablet | Awaitable[Tablet]:
+        """The tablet, opened if necessary; for a client, once this server serves the bucket.
+
+        ``any_role``: also if another server leads it.
+        """
+        self._check(any_role)
         first = self._first(patient)
         self.touched_at = self._clock.monotonic()
+        if self.role is not None and not any_role and not self.role.serves:
+            return _WhenServing(self.role, lambda: self._lane.submit(self._opened, first=first))
         if self.tablet is not None and first is None:
             return self.tablet
         return self._lane.submit(self._opened, first=first)
@@ -164,9 +184,11 @@ class TabletSlot:
             raise refusal
         return partial(gate.passed, patient=patient)
 
-    def _check(self) -> None:
+    def _check(self, any_role: bool) -> None:
         if self._dropped:
             raise self._unknown()
+        if self.role is not None and not any_role:
+            self.role.check_leads()
         if self._failure is not None and self._clock.monotonic() - self._failed_at < REOPEN_PAUSE_S:
             raise self._failure
 
@@ -195,6 +217,21 @@ class TabletSlot:
             tablet.close()
 
 
+class _WhenServing:
+    """A tablet, once its server serves the bucket. Nothing happens unless somebody awaits it."""
+
+    def __init__(self, role: CopyRole, opened: Callable[[], asyncio.Future[Tablet]]) -> None:
+        self._role = role
+        self._opened = opened
+
+    def __await__(self) -> Generator[Any, None, Tablet]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Tablet:
+        await self._role.wait_to_serve()
+        return await self._opened()
+
+
 def _one_after_the_other(
     one: Callable[[], Awaitable[None]] | None, two: Callable[[], Awaitable[None]] | None
 ) -> Callable[[], Awaitable[None]] | None:
@@ -215,10 +252,11 @@ async def in_lane(
     small: bool = False,
     bulk: bool = False,
     memory: Callable[[], Awaitable[None]] | None = None,
+    any_role: bool = False,
 ) -> T:
     """Change a tablet in its turn. When the disk fails, the tablet goes offline, on the loop."""
     try:
-        result = slot.do(job, small=small, bulk=bulk, memory=memory)
+        result = slot.do(job, small=small, bulk=bulk, memory=memory, any_role=any_role)
         return await result if isinstance(result, asyncio.Future) else result
     except (OSError, StorageOffline) as error:
         if isinstance(error, OSError):

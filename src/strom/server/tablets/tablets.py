@@ -1,44 +1,36 @@
-"""The buckets this server leads: found by id, opened when touched, closed when idle, removed when dropped.
+"""The buckets of this server: found by id, opened when touched, closed when idle, removed when dropped.
 
 A restart with thousands of buckets is quick because nothing is opened for it; ``warm_up`` opens them one by one in the
 background, so that the first real touch is quick too and the status page knows their sizes.
+
+In a cluster a bucket has copies on several servers. Which of them this server has, and what it does with them, is
+decided by ``server/replicas``: it takes places for its copies here (``take_copy``) and gives them up (``drop_copy``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
 
 from strom.coordinator.catalog import Catalog
 from strom.errors import NotLeader, ServerStopping, StromError, UnknownBucket
-from strom.log.log import Log
-from strom.log.resuming import resume_at
-from strom.log.settings import LogSettings
-from strom.model import properties
 from strom.model.bucket import BucketId
-from strom.model.table import Partition, TableEntry
-from strom.record.batch import BatchLimits
+from strom.model.table import TableEntry
 from strom.runtime.clock import Clock
-from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload, Tasks
 from strom.runtime.world import World
-from strom.server.folder.folder import bucket_path
-from strom.server.tablets.auto_increment import BucketNumbers
+from strom.server.folder.bucket_folders import BucketFolders
 from strom.server.tablets.bucket_lane import Lane
 from strom.server.tablets.catalog_view import CatalogChange, CatalogView
 from strom.server.tablets.hold import Hold
 from strom.server.tablets.kernels import Gate, Kernels
 from strom.server.tablets.key_forms import key_tablet
-from strom.server.tablets.lake_places import guarded_place, namesakes_place, series_needed_from
-from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.lake_places import series_needed_from
+from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablet_opening import TabletOpening, TabletSettings
 from strom.server.tablets.tablet_slot import TabletSlot
-from strom.tablet.key_settings import KeySettings
-from strom.tablet.lake_check import refusal_of
-from strom.tablet.log_tablet import LogTablet
-from strom.tablet.stage_room import StageRoom
-from strom.tablet.stages import StageLimits, StageStore
+from strom.tablet.copies.base_install import COPIED, COPYING
 from strom.tablet.tablet import Tablet
 
 OPEN_MAX = 2000
@@ -49,54 +41,13 @@ WARM_UP_PAUSE_S = 0.002
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class TabletSettings:
-    """What all tablets of this server share."""
-
-    log: LogSettings
-    keys: KeySettings
-    limits: BatchLimits
-    stages: StageLimits
-    stage_bytes_max: int
-    stage_number_max: int
-    """Of all buckets together."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> TabletSettings:
-        """From the server's settings."""
-        log = LogSettings(
-            segment_bytes=settings["log.segment.file-size"],
-            roll_ms=settings["log.segment.roll-age"],
-            index_interval_bytes=settings["log.index.interval-size"],
-            checkpoint_bytes=settings["log.checkpoint.bytes"],
-            writer_expiry_ms=settings["server.writer-id.expiration-time"],
-        )
-        keys = KeySettings(
-            segment_bytes=settings["kv.segment.file-size"],
-            snapshot_bytes=settings["kv.snapshot.bytes"],
-            snapshot_ms=settings["kv.snapshot.interval"],
-            lease_ms=settings["kv.scan.lease"],
-            merge_dead_share=settings["kv.merge.dead-share"] / 100,
-            merge_files=settings["kv.merge.files"],
-            memory_rows_max=settings["kv.memory.rows-max"],
-        )
-        limits = BatchLimits(
-            batch_bytes_max=settings["server.request.max-bytes"],
-            decompressed_bytes_max=settings["server.batch.decompressed-bytes-max"],
-        )
-        stages = StageLimits(
-            bucket_bytes_max=settings["stage.bucket.bytes-max"], idle_ms_max=settings["stage.idle-timeout"]
-        )
-        return cls(log, keys, limits, stages, settings["stage.bytes-max"], settings["stage.number-max"])
-
-
 class Tablets:
     """All buckets of one tablet server."""
 
     def __init__(
         self,
         world: World,
-        folder: str,
+        folders: BucketFolders,
         server_id: int,
         settings: TabletSettings,
         view: CatalogView,
@@ -109,18 +60,19 @@ class Tablets:
         """``expiry``: the time by which old writers are forgotten when a log is opened."""
         self.server_id = server_id
         self._world = world
-        self._folder = folder
-        self._settings = settings
+        self._folders = folders
+        self._opening = TabletOpening(world.files, settings, view, tables, expiry)
+        self.stage_room = self._opening.stage_room
         self._view = view
         self._tables = tables
         self._lanes = lanes
         self.kernels = kernels
-        self._expiry = expiry
         self._bulk = bulk
-        self.stage_room = StageRoom(settings.stage_bytes_max, settings.stage_number_max)
         self._tasks = Tasks()
         self.hold = Hold()
         self._slots: dict[BucketId, TabletSlot] = {}
+        self._copies_of: dict[int, dict[BucketId, None]] = {}
+        """By table: the slots that are copies."""
         self._stopping = False
         view.watch(self._reconcile)
 
@@ -129,7 +81,14 @@ class Tablets:
         return iter(list(self._slots.values()))
 
     def slot(self, bucket: BucketId) -> TabletSlot:
-        """The slot of a bucket; raises UnknownBucket or NotLeader when it has none here."""
+        """The slot of a bucket that this server leads; else raises UnknownBucket or NotLeader."""
+        slot = self.copy(bucket)
+        if slot.role is not None:
+            slot.role.check_leads()
+        return slot
+
+    def copy(self, bucket: BucketId) -> TabletSlot:
+        """The slot of a bucket that this server leads or has a copy of; else raises UnknownBucket or NotLeader."""
         slot = self._slots.get(bucket)
         return slot if slot is not None else self._new_slot(bucket)
 
@@ -137,101 +96,81 @@ class Tablets:
         """Every bucket that the catalog gives to this server."""
         return [one for table in catalog.all_tables() for one in led_by(self.server_id, table, catalog)]
 
+    def held(self, catalog: Catalog) -> list[BucketId]:
+        """Every bucket that this server has, whether it leads it or not."""
+        copies = catalog.replicas.on(self.server_id)
+        return copies if len(catalog.replicas) else self.led(catalog)
+
     def folder_of(self, bucket: BucketId) -> str:
         """Where a bucket's files lie."""
-        return bucket_path(self._folder, bucket)
+        return self._folders.path_of(bucket)
 
     def _new_slot(self, bucket: BucketId) -> TabletSlot:
         if self._stopping:
             raise ServerStopping("the server is going down")
-        leader = self._view.catalog.leader_of(bucket)
-        if leader != self.server_id:
+        catalog = self._view.catalog
+        leader = catalog.leader_of(bucket)
+        if leader != self.server_id or catalog.replicas.get(bucket) is not None:
             leader = self._view.fresh().leader_of(bucket)
+            taken = self._slots.get(bucket)  # a copy, which this server did not know of
+            if taken is not None:
+                return taken
         if leader is None:
             raise UnknownBucket(f"there is no bucket {bucket}", bucket=str(bucket))
-        if leader != self.server_id:
+        if leader != self.server_id or self._view.catalog.replicas.get(bucket) is not None:
             raise NotLeader(f"server {leader} leads bucket {bucket}", bucket=str(bucket), leader=leader)
+        return self._make_slot(bucket, lambda: self._open(bucket))
+
+    def _make_slot(self, bucket: BucketId, open_tablet: Callable[[], Tablet]) -> TabletSlot:
         lane = Lane(str(bucket), self._lanes, self._tasks, self._bulk, self.hold)
-        slot = TabletSlot(bucket, lane, lambda: self._open(bucket), self._world.clock, self._gate(bucket))
+        slot = TabletSlot(bucket, lane, open_tablet, self._world.clock, self._gate(bucket))
         self._slots[bucket] = slot
         return slot
+
+    # --- copies ----------------------------------------------------------------------------------------
+
+    def take_copy(self, bucket: BucketId, placement: int) -> TabletSlot:
+        """A place for a copy of a bucket, made for an assignment of this server (R19)."""
+        if self._stopping:
+            raise ServerStopping("the server is going down")
+        assert bucket not in self._slots
+        slot = self._make_slot(bucket, lambda: self._open(bucket, placement))
+        self._copies_of.setdefault(bucket.table_id, {})[bucket] = None
+        return slot
+
+    def drop_copy(self, slot: TabletSlot, placement: int) -> None:
+        """Give a copy up: this server has no part in the bucket any more, or another one (R19)."""
+        bucket = slot.bucket
+        assert self._slots.get(bucket) is slot
+        del self._slots[bucket]
+        copies = self._copies_of[bucket.table_id]
+        del copies[bucket]
+        if not copies:
+            del self._copies_of[bucket.table_id]
+        slot.retire()
+        self._tasks.spawn(self._drop(slot, placement), f"remove a copy of bucket {bucket}")
+
+    def copies_of(self, table_id: int) -> list[BucketId]:
+        """The copies of a table's buckets that this server has."""
+        return list(self._copies_of.get(table_id, ()))
+
+    def folder_of_copy(self, bucket: BucketId, placement: int) -> str:
+        """Where the files of a copy lie; 0: of a bucket that has no copies elsewhere."""
+        folder = self.folder_of(bucket)
+        return f"{folder}/p{placement}" if placement else folder
 
     def _gate(self, bucket: BucketId) -> Gate | None:
         table = self._tables.of(bucket.table_id).table
         return self.kernels.gate(table) if table.schema.primary_key else None
 
-    def _open(self, bucket: BucketId) -> Tablet:
-        """Runs in the bucket's lane."""
-        facts = self._tables.of(bucket.table_id)
-        # Where nobody waits for a sync, syncing a whole segment at its end would only stall writers.
-        settings = replace(self._settings.log, sync_on_roll=facts.durability == "group")
-        stages = StageStore.open(
-            self._world.files,
-            bucket_path(self._folder, bucket),
-            durable=facts.durability == "group",
-            limits=self._settings.stages,
-            room=self.stage_room,
-        )
-        opened = self._open_keys if facts.table.schema.primary_key else self._open_log
-        try:
-            tablet = opened(bucket, facts, settings, stages)
-        except BaseException:
-            stages.close()  # what it found counts when it is found again
-            raise
-        place = guarded_place(self._view.catalog, bucket)
-        tablet.refused = None if place is None else refusal_of(tablet, *place)
-        _tell_recovery(facts.table.path, tablet)
-        return tablet
+    def _open(self, bucket: BucketId, placement: int = 0) -> Tablet:
+        """In the bucket's lane. ``placement``: of a copy; 0 when there are no others."""
+        folder = self.folder_of_copy(bucket, placement)
+        return self._opening.open(bucket, folder, replicated=placement > 0)
 
-    def _open_log(
-        self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
-    ) -> Tablet:
-        folder, now_ms = bucket_path(self._folder, bucket), self._expiry.now_ms()
-        log = Log.open(self._world.files, folder, settings, now_ms=now_ms)
-        before = namesakes_place(self._view.catalog, bucket)
-        if before is not None and log.end_offset == 0:
-            # Its partition was recreated, and the lake has the rows of the old one: go on after them.
-            log.close()
-            resume_at(self._world.files, folder, end=0, offset=before.offset, epoch=before.epoch)
-            log = Log.open(self._world.files, folder, settings, now_ms=now_ms)
-        tablet = LogTablet(
-            bucket, log, durability=facts.durability, limits=self._settings.limits, stages=stages
-        )
-        try:
-            tablet.drop_overwritten()
-        except BaseException:
-            log.abandon()
-            raise
-        return tablet
-
-    def _open_keys(
-        self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
-    ) -> Tablet:
-        from strom.tablet.key_restore import install
-        from strom.tablet.key_tablet import KeyTablet
-
-        install(self._world.files, bucket_path(self._folder, bucket))
-        numbers = None
-        if facts.keys.auto_increment is not None:
-            block = properties.number_block(facts.table.description.properties)
-            numbers = BucketNumbers(
-                lambda count: self._view.allocate_numbers(bucket.table_id, count), block=block
-            ).take
-        tablet = KeyTablet.open(
-            self._world.files,
-            bucket_path(self._folder, bucket),
-            bucket,
-            facts.keys.definition,
-            durability=facts.durability,
-            limits=self._settings.limits,
-            log_settings=settings,
-            settings=self._settings.keys,
-            numbers=numbers,
-            now_ms=self._expiry.now_ms(),
-            stages=stages,
-        )
-        tablet.keep_series_from(series_needed_from(self._view.catalog, bucket))
-        return tablet
+    def guard(self, tablet: Tablet) -> None:
+        """Refuse writes to a tablet while the lake is ahead of it. In the lane."""
+        self._opening.guard(tablet)
 
     # --- dropped buckets -------------------------------------------------------------------------------
 
@@ -239,29 +178,35 @@ class Tablets:
         """Follow a change: only the buckets of what was touched are looked at, however many there are."""
         for bucket in self._touched(change):
             slot, leader = self._slots.get(bucket), change.catalog.leader_of(bucket)
-            if leader == self.server_id:
+            if leader == self.server_id or (slot is not None and slot.role is not None):
                 if slot is not None:
                     self._redefine(slot)
                     self._keep_series(slot, change.catalog)
             elif slot is not None:
                 del self._slots[bucket]
                 self._let_go(slot, dropped=leader is None)
-            elif leader is None:
+            elif leader is None and change.before.replicas.get(bucket) is None:
                 # Not touched since the start, so there is nothing to close; its folder goes all the same.
                 self._tasks.spawn(self._drop_untouched(bucket), f"remove bucket {bucket}")
 
     def _touched(self, change: CatalogChange) -> list[BucketId]:
-        """The buckets that this server led before the change or leads now, of the tables and partitions it touched."""
+        """The buckets that this server led before the change or leads now, of the tables and partitions it touched; and
+        its copies of buckets of these tables."""
         found: dict[BucketId, None] = {}
+        for table_id in sorted(change.tables):
+            found.update(self._copies_of.get(table_id, {}))
         for catalog in (change.before, change.catalog):
             for table_id in sorted(change.tables):
                 table = catalog.table_by_id(table_id)
                 if table is not None:
                     found.update(dict.fromkeys(led_by(self.server_id, table, catalog)))
             for one in sorted(change.partitions):
-                partition = catalog.partition_by_id(one.partition_id)
-                if partition is not None and partition.table_id == one.table_id:
-                    found.update(dict.fromkeys(_led_in(self.server_id, partition)))
+                table, partition = (
+                    catalog.table_by_id(one.table_id),
+                    catalog.partition_by_id(one.partition_id),
+                )
+                if table is not None and partition is not None and partition.table_id == one.table_id:
+                    found.update(dict.fromkeys(_led(self.server_id, table, one.partition_id, catalog)))
         return list(found)
 
     def _let_go(self, slot: TabletSlot, *, dropped: bool) -> None:
@@ -283,7 +228,10 @@ class Tablets:
         definition = facts.keys.definition
         try:
             redefining = slot.do(
-                lambda tablet: key_tablet(tablet).redefine(definition), small=False, patient=True
+                lambda tablet: key_tablet(tablet).redefine(definition),
+                small=False,
+                patient=True,
+                any_role=True,
             )
         except StromError:
             return  # it cannot be opened: the next attempt opens it with the table as it is then
@@ -294,8 +242,7 @@ class Tablets:
         """Tell a primary-key bucket how far the lake is; one that refuses writes checks whether it still must."""
         tablet = slot.tablet
         if tablet is not None and tablet.refused is not None:
-            place = guarded_place(catalog, slot.bucket)
-            tablet.refused = None if place is None else refusal_of(tablet, *place)
+            self._opening.guard(tablet)
         needed = series_needed_from(catalog, slot.bucket)
         if needed == slot.series_from:
             return
@@ -304,15 +251,17 @@ class Tablets:
             return  # opened later, it learns it then
         if self._tables.of(slot.bucket.table_id).table.schema.primary_key:
             try:
-                telling = slot.do(lambda tablet: key_tablet(tablet).keep_series_from(needed), small=True)
+                telling = slot.do(
+                    lambda tablet: key_tablet(tablet).keep_series_from(needed), small=True, any_role=True
+                )
             except StromError:
                 return
             if isinstance(telling, asyncio.Future):
                 telling.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def _drop(self, slot: TabletSlot) -> None:
+    async def _drop(self, slot: TabletSlot, placement: int = 0) -> None:
         try:
-            await slot.remove(lambda: self._remove(slot.bucket))
+            await slot.remove(lambda: self._remove(slot.bucket, placement))
         except OSError as error:
             _left_behind(slot.bucket, error)
 
@@ -322,14 +271,20 @@ class Tablets:
         except OSError as error:
             _left_behind(bucket, error)
 
-    def _remove(self, bucket: BucketId) -> None:
-        """Remove a bucket's folder, and its parents once they are empty and dropped too.
+    def _remove(self, bucket: BucketId, placement: int = 0) -> None:
+        """Remove a bucket's folder, or that of a copy, and its parents once they are empty and dropped too.
 
         A folder whose table or partition exists is never removed: a bucket may be created in it right now.
         """
         files = self._world.files
-        path = bucket_path(self._folder, bucket)
+        path = self.folder_of(bucket)
+        copy = self.folder_of_copy(bucket, placement)
+        for folder in (copy, f"{copy}{COPYING}", f"{copy}{COPIED}") if placement else (copy,):
+            files.remove_tree(folder)
+        if placement and (self._view.catalog.has_bucket(bucket) or files.list(path)):
+            return  # another copy of it lies there, or may be made right now
         files.remove_tree(path)
+        self._folders.forget(bucket)
         above = 1 if self._view.catalog.table_by_id(bucket.table_id) is not None else 2
         for _ in range(above):
             path = path.rpartition("/")[0]
@@ -341,7 +296,8 @@ class Tablets:
 
     async def warm_up(self) -> None:
         """Open every bucket once, gently, one after the other; those that may have to wait for kernels last."""
-        led = self.led(self._view.catalog)[:OPEN_MAX]
+        catalog = self._view.catalog
+        led = [] if len(catalog.replicas) else self.led(catalog)[:OPEN_MAX]  # copies open themselves
         for bucket in sorted(led, key=lambda one: self._gate(one) is not None):
             try:
                 await wait_for(self.slot(bucket).opened(patient=True))
@@ -381,23 +337,6 @@ def _redefined(slot: TabletSlot, done: asyncio.Future[None]) -> None:
         logger.error("bucket %s could not take a change of its table: %s", slot.bucket, done.exception())
 
 
-def _tell_recovery(table: object, tablet: Tablet) -> None:
-    """Log what opening a bucket after a kill found; nothing after a clean stop."""
-    report = tablet.log.report
-    if report.clean or not report.bytes_scanned:
-        return
-    logger.info(
-        "recovered %s bucket %s: %d bytes read again up to offset %d, %d bytes of unfinished batches cut off",
-        table,
-        tablet.bucket,
-        report.bytes_scanned,
-        tablet.log.end_offset,
-        report.bytes_cut,
-    )
-    for start, end in report.holes:
-        logger.error("%s bucket %s: offsets %d to %d cannot be read", table, tablet.bucket, start, end)
-
-
 def _left_behind(bucket: BucketId, error: OSError) -> None:
     """The next start removes it."""
     logger.warning("bucket %s was dropped, but its folder could not be removed: %s", bucket, error)
@@ -405,22 +344,15 @@ def _left_behind(bucket: BucketId, error: OSError) -> None:
 
 def led_by(server_id: int, table: TableEntry, catalog: Catalog) -> list[BucketId]:
     """The buckets of one table that a server leads."""
-    if table.partitioned:
-        parts = catalog.partitions_of(table.table_id)
-        return [bucket for partition in parts for bucket in _led_in(server_id, partition)]
-    return _led(server_id, table.table_id, None, table.leaders)
+    if not table.partitioned:
+        return _led(server_id, table, None, catalog)
+    parts = catalog.partitions_of(table.table_id)
+    return [bucket for part in parts for bucket in _led(server_id, table, part.partition_id, catalog)]
 
 
-def _led_in(server_id: int, partition: Partition) -> list[BucketId]:
-    return _led(server_id, partition.table_id, partition.partition_id, partition.leaders)
-
-
-def _led(server_id: int, table_id: int, partition_id: int | None, leaders: Sequence[int]) -> list[BucketId]:
-    return [
-        BucketId(table_id, partition_id, bucket)
-        for bucket, leader in enumerate(leaders)
-        if leader == server_id
-    ]
+def _led(server_id: int, table: TableEntry, partition_id: int | None, catalog: Catalog) -> list[BucketId]:
+    buckets = (BucketId(table.table_id, partition_id, number) for number in range(table.bucket_count))
+    return [bucket for bucket in buckets if catalog.leader_of(bucket) == server_id]
 
 
 async def wait_for(ready: Tablet | asyncio.Future[Tablet] | object) -> Tablet:

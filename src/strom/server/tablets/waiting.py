@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from strom.errors import StromError
 from strom.tablet.pending import Pending
@@ -11,17 +12,18 @@ from strom.tablet.pending import Pending
 async def reached(pending: Pending, offset: int) -> None:
     """Wait until ``offset`` is reached; raises what took the tablet away."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def called(error: StromError | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    ticket = pending.add(offset, called)
+    ticket = pending.add(offset, partial(settle, future))
     try:
         await future
     finally:
         pending.cancel(ticket)
+
+
+def settle(future: asyncio.Future[None], error: StromError | None) -> None:
+    """The offset is reached, or what went wrong: whoever waits for the future is told once."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

@@ -18,7 +18,7 @@ from strom.runtime.clock import Clock
 from strom.runtime.metrics import METRICS_TYPE, Metrics, labelled, render
 from strom.runtime.tasks import Offload
 from strom.runtime.units import counted, rough_size
-from strom.server.status.status import TabletServerStatus
+from strom.server.status.status import TabletServers
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.web.page import render_page
 
@@ -29,7 +29,7 @@ class Site:
     def __init__(
         self,
         view: CatalogView,
-        servers: Sequence[TabletServerStatus],
+        servers: TabletServers,
         metrics: Metrics,
         clock: Clock,
         offload: Offload,
@@ -37,7 +37,9 @@ class Site:
         folder: str,
         connections: Callable[[], int],
         shared: bool,
+        cluster: Callable[[Catalog], dict[str, Any]] | None = None,
     ) -> None:
+        """``cluster``: the facts of a cluster of machines."""
         self._view = view
         self._servers = servers
         self._metrics = metrics
@@ -46,6 +48,7 @@ class Site:
         self._folder = folder
         self._connections = connections
         self._shared = shared
+        self._cluster = cluster
         self._started = clock.monotonic()
 
     async def respond(self, path: str) -> HttpAnswer:
@@ -73,13 +76,14 @@ class Site:
 
     async def _health(self) -> HttpAnswer:
         """Healthy: every tablet server answers, no bucket is offline, and no disk is full."""
-        summaries = await asyncio.gather(*(server.summary() for server in self._servers))
+        servers = self._servers()
+        summaries = await asyncio.gather(*(server.summary() for server in servers))
         problems = [
             f"tablet server {server.server_id}: {summary['error']}"
-            for server, summary in zip(self._servers, summaries, strict=True)
+            for server, summary in zip(servers, summaries, strict=True)
             if summary.get("error")
         ]
-        for server, summary in zip(self._servers, summaries, strict=True):
+        for server, summary in zip(servers, summaries, strict=True):
             offline = sum(table["offline"] for table in summary["tables"].values())
             if offline:
                 problems.append(f"tablet server {server.server_id}: {counted(offline, 'bucket')} offline")
@@ -88,6 +92,7 @@ class Site:
                 problems.append(
                     f"tablet server {server.server_id}: disk full, {free} left: writes are refused"
                 )
+        problems += _cluster_problems(await self._cluster_facts(self._view.fresh()))
         status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
         body = {"status": "unhealthy" if problems else "healthy", "problems": problems}
         return HttpAnswer(json.dumps(body) + "\n", "application/json", status)
@@ -96,16 +101,18 @@ class Site:
         if self._shared:
             return HttpAnswer(await self._offload.run(render, self._metrics.samples()), METRICS_TYPE)
         samples = labelled(self._metrics.samples(), server="coordinator")
-        found = await asyncio.gather(*(server.samples() for server in self._servers))
-        for server, more in zip(self._servers, found, strict=True):
+        servers = self._servers()
+        found = await asyncio.gather(*(server.samples() for server in servers))
+        for server, more in zip(servers, found, strict=True):
             samples += labelled(more, server=str(server.server_id))
         return HttpAnswer(await self._offload.run(render, samples), METRICS_TYPE)
 
     async def describe(self) -> dict[str, Any]:
         """Everything the status page shows, as plain data."""
         catalog = self._view.fresh()
-        summaries = await asyncio.gather(*(server.summary() for server in self._servers))
-        by_id = {server.server_id: summary for server, summary in zip(self._servers, summaries, strict=True)}
+        servers = self._servers()
+        summaries = await asyncio.gather(*(server.summary() for server in servers))
+        by_id = {server.server_id: summary for server, summary in zip(servers, summaries, strict=True)}
         return {
             "version": __version__,
             "folder": self._folder,
@@ -114,7 +121,23 @@ class Site:
             "servers": [_server(catalog, server_id, summary) for server_id, summary in by_id.items()],
             "tables": await self._offload.run(_tables, catalog, list(by_id.values())),
             "sinks": _sinks(catalog),
+            **await self._cluster_facts(catalog),
         }
+
+    async def _cluster_facts(self, catalog: Catalog) -> dict[str, Any]:
+        if self._cluster is None:
+            return {}
+        return {"cluster": await self._offload.run(self._cluster, catalog)}
+
+
+def _cluster_problems(found: dict[str, Any]) -> list[str]:
+    """What is wrong with a cluster: buckets that cannot be written, or not be read."""
+    buckets = found.get("cluster", {}).get("buckets", {})
+    words = {
+        "without_leader": "without a leader",
+        "under_min_insync": "with fewer copies in sync than writes need",
+    }
+    return [f"{counted(buckets[key], 'bucket')} {word}" for key, word in words.items() if buckets.get(key)]
 
 
 def _sinks(catalog: Catalog) -> list[dict[str, Any]]:

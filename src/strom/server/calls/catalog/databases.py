@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from strom.coordinator import commands
@@ -87,11 +87,9 @@ class DatabaseChanges:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {CREATE_DATABASE: self.create_database, DROP_DATABASE: self.drop_database}
 
-    def create_database(self, call: Call) -> Awaitable[Message]:
+    async def create_database(self, call: Call) -> Message:
         """Create a database, with a comment and custom properties."""
-        return self._create(call.request)
-
-    async def _create(self, request: messages.CreateDatabaseRequest) -> Message:
+        request: messages.CreateDatabaseRequest = call.request
         comment, properties = _described(request)
         await self._view.perform(
             commands.create_database,
@@ -104,11 +102,9 @@ class DatabaseChanges:
         logger.info("created database %s", request.database_name)
         return messages.CreateDatabaseResponse()
 
-    def drop_database(self, call: Call) -> Awaitable[Message]:
+    async def drop_database(self, call: Call) -> Message:
         """Drop a database; with its tables only if ``cascade`` is set."""
-        return self._drop(call.request)
-
-    async def _drop(self, request: messages.DropDatabaseRequest) -> Message:
+        request: messages.DropDatabaseRequest = call.request
         await self._view.perform(
             commands.drop_database,
             request.database_name,

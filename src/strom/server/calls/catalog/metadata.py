@@ -7,12 +7,13 @@ client panics on a partition of a table it does not know.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from strom.coordinator import commands
 from strom.coordinator.catalog import Catalog, ServerEntry
 from strom.errors import PartitionNotFound
+from strom.model.bucket import BucketId
 from strom.model.table import Partition, TableEntry
 from strom.protocol.api_keys import GET_FILE_SYSTEM_SECURITY_TOKEN, GET_METADATA, INIT_WRITER, Api
 from strom.protocol.message import Message
@@ -95,28 +96,33 @@ def _table(catalog: Catalog, table: TableEntry) -> messages.TableMetadata:
         table_id=table.table_id,
         schema_id=table.schema.schema_id,
         table_json=described(table),
-        bucket_metadata=[] if table.partitioned else _buckets(catalog, table.table_id, None, table.leaders),
+        bucket_metadata=[] if table.partitioned else _buckets(catalog, table, None),
         created_time=table.created_ms,
         modified_time=table.modified_ms,
     )
 
 
 def _partition(catalog: Catalog, partition: Partition) -> messages.PartitionMetadata:
+    table = catalog.table_by_id(partition.table_id)
     return messages.PartitionMetadata(
         table_id=partition.table_id,
         partition_name=partition.name,
         partition_id=partition.partition_id,
-        bucket_metadata=_buckets(catalog, partition.table_id, partition.partition_id, partition.leaders),
+        bucket_metadata=[] if table is None else _buckets(catalog, table, partition.partition_id),
     )
 
 
-def _buckets(
-    catalog: Catalog, table_id: int, partition_id: int | None, leaders: Sequence[int]
-) -> list[messages.BucketMetadata]:
-    epoch = catalog.leader_epoch_of(table_id, partition_id)
+def _buckets(catalog: Catalog, table: TableEntry, partition_id: int | None) -> list[messages.BucketMetadata]:
+    buckets = (BucketId(table.table_id, partition_id, number) for number in range(table.bucket_count))
     return [
-        messages.BucketMetadata(bucket_id=bucket, leader_id=leader, replica_id=(leader,), leader_epoch=epoch)
-        for bucket, leader in enumerate(leaders)
+        messages.BucketMetadata(
+            bucket_id=bucket.bucket,
+            leader_id=leader,
+            replica_id=catalog.copies_of(bucket),
+            leader_epoch=catalog.leader_epoch_of(bucket),
+        )
+        for bucket in buckets
+        if (leader := catalog.leader_of(bucket)) is not None
     ]
 
 

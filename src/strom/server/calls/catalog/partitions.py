@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from strom.coordinator import commands
@@ -55,11 +55,9 @@ class PartitionChanges:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {CREATE_PARTITION: self.create_partition, DROP_PARTITION: self.drop_partition}
 
-    def create_partition(self, call: Call) -> Awaitable[Message]:
+    async def create_partition(self, call: Call) -> Message:
         """Create the partition of these values."""
-        return self._create(call.request)
-
-    async def _create(self, request: messages.CreatePartitionRequest) -> Message:
+        request: messages.CreatePartitionRequest = call.request
         await self._view.perform(
             commands.create_partition,
             path_of(request.table_path),
@@ -69,11 +67,9 @@ class PartitionChanges:
         )
         return messages.CreatePartitionResponse()
 
-    def drop_partition(self, call: Call) -> Awaitable[Message]:
+    async def drop_partition(self, call: Call) -> Message:
         """Drop the partition of these values with everything in it."""
-        return self._drop(call.request)
-
-    async def _drop(self, request: messages.DropPartitionRequest) -> Message:
+        request: messages.DropPartitionRequest = call.request
         await self._view.perform(
             commands.drop_partition,
             path_of(request.table_path),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from strom.protocol.api_keys import SERVER_STATUS, TABLE_STATUS, Api
@@ -13,7 +13,7 @@ from strom.protocol.messages import own
 from strom.rpc.call import Call
 from strom.server.calls.catalog.descriptions import path_of
 from strom.server.calls.dispatch import CallHandler
-from strom.server.status.status import TabletServerStatus
+from strom.server.status.status import TabletServers
 from strom.server.tablets.catalog_view import CatalogView
 
 Describe = Callable[[], Awaitable[dict[str, Any]]]
@@ -22,7 +22,7 @@ Describe = Callable[[], Awaitable[dict[str, Any]]]
 class StateCalls:
     """Answers for the tablet servers it was given: its own, or (in the coordinator's process) all of them."""
 
-    def __init__(self, view: CatalogView, servers: Sequence[TabletServerStatus], describe: Describe) -> None:
+    def __init__(self, view: CatalogView, servers: TabletServers, describe: Describe) -> None:
         self._view = view
         self._servers = servers
         self._describe = describe
@@ -30,22 +30,17 @@ class StateCalls:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {TABLE_STATUS: self.table_status, SERVER_STATUS: self.server_status}
 
-    def table_status(self, call: Call) -> Awaitable[Message]:
+    async def table_status(self, call: Call) -> Message:
         """Every bucket of a table: offsets, sizes, errors."""
-        return self._table(call.request)
-
-    async def _table(self, request: own.TableStatusRequest) -> Message:
+        request: own.TableStatusRequest = call.request
         table = self._view.fresh().table(path_of(request.table_path))
-        answers = await asyncio.gather(*(server.table(table.table_id) for server in self._servers))
+        answers = await asyncio.gather(*(server.table(table.table_id) for server in self._servers()))
         buckets = sorted(
             (status for answer in answers for status in answer),
             key=lambda status: (status.partition_id or -1, status.bucket_id),
         )
         return own.TableStatusResponse(table_id=table.table_id, buckets=buckets)
 
-    def server_status(self, call: Call) -> Awaitable[Message]:
+    async def server_status(self, call: Call) -> Message:
         """What the status page shows, as JSON."""
-        return self._server()
-
-    async def _server(self) -> Message:
         return own.ServerStatusResponse(status_json=json.dumps(await self._describe()).encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from strom.coordinator import commands
@@ -90,11 +90,9 @@ class TableChanges:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {CREATE_TABLE: self.create_table, DROP_TABLE: self.drop_table, ALTER_TABLE: self.alter_table}
 
-    def create_table(self, call: Call) -> Awaitable[Message]:
+    async def create_table(self, call: Call) -> Message:
         """Create a table as described; the server's defaults fill in the rest."""
-        return self._create(call.request)
-
-    async def _create(self, request: messages.CreateTableRequest) -> Message:
+        request: messages.CreateTableRequest = call.request
         path = path_of(request.table_path)
         if request.ignore_if_exists and self._view.fresh().find_table(path) is not None:
             return messages.CreateTableResponse()
@@ -108,21 +106,17 @@ class TableChanges:
         logger.info("created table %s", path)
         return messages.CreateTableResponse()
 
-    def drop_table(self, call: Call) -> Awaitable[Message]:
+    async def drop_table(self, call: Call) -> Message:
         """Drop a table with everything in it."""
-        return self._drop(call.request)
-
-    async def _drop(self, request: messages.DropTableRequest) -> Message:
+        request: messages.DropTableRequest = call.request
         path = path_of(request.table_path)
         await self._view.perform(commands.drop_table, path, ignore_if_not_exists=request.ignore_if_not_exists)
         logger.info("dropped table %s", path)
         return messages.DropTableResponse()
 
-    def alter_table(self, call: Call) -> Awaitable[Message]:
+    async def alter_table(self, call: Call) -> Message:
         """Add columns, set and unset properties."""
-        return self._alter(call.request)
-
-    async def _alter(self, request: own.AlterTableRequest) -> Message:
+        request: own.AlterTableRequest = call.request
         table = await self._view.perform(
             commands.alter_table,
             path_of(request.table_path),

@@ -28,6 +28,7 @@ from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
+from strom.server.tablets.waiting import settle
 from strom.tablet.key_lookup import AtLeast
 from strom.tablet.tablet import Tablet
 
@@ -91,6 +92,7 @@ class LookupLimits:
             )
 
 
+@dataclass(slots=True, eq=False)
 class BucketLookup(Generic[R]):
     """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` builds the answer to an error.
 
@@ -98,25 +100,13 @@ class BucketLookup(Generic[R]):
     many they are. ``single``: a key has at most one row.
     """
 
-    __slots__ = ("at_least", "bucket", "find", "keys", "refused", "single", "size")
-
-    def __init__(
-        self,
-        bucket: BucketId,
-        keys: int,
-        find: Callable[[TableFacts, Tablet, int], R],
-        refused: Callable[[BaseException], R],
-        size: Callable[[R], int],
-        at_least: AtLeast | None = None,
-        single: bool = True,
-    ) -> None:
-        self.bucket = bucket
-        self.keys = keys
-        self.find = find
-        self.refused = refused
-        self.size = size
-        self.at_least = at_least
-        self.single = single
+    bucket: BucketId
+    keys: int
+    find: Callable[[TableFacts, Tablet, int], R]
+    refused: Callable[[BaseException], R]
+    size: Callable[[R], int]
+    at_least: AtLeast | None = None
+    single: bool = True
 
 
 class Pace:
@@ -264,7 +254,7 @@ class KeyReads:
         definition = self._tables.of(slot.bucket.table_id).keys.definition
         if key_tablet(tablet).definition is not definition:
             # The table was altered, and the lane has not updated the bucket yet: after a turn it has.
-            turn = slot.do(lambda tablet: None, small=False)
+            turn = slot.do(lambda tablet: None, small=False, any_role=True)
             if isinstance(turn, asyncio.Future):
                 await turn
         return tablet
@@ -311,16 +301,7 @@ class KeyReads:
         deadline = loop.time() + wait_ms / 1000
         while not keys.visible(at_least):
             moved: asyncio.Future[None] = loop.create_future()
-
-            def reached(error: StromError | None, moved: asyncio.Future[None] = moved) -> None:
-                if moved.done():
-                    return
-                if error is None:
-                    moved.set_result(None)
-                else:
-                    moved.set_exception(error)
-
-            ticket = tablet.pending.add(at_least.offset, reached)
+            ticket = tablet.pending.add(at_least.offset, partial(settle, moved))
             self._waiting[moved] = None
             if share.crowded:
                 _give_up(next(iter(self._waiting)))

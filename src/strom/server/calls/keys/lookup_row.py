@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from strom.errors import InvalidProjection, InvalidRequest, StromError
+from strom.errors import InvalidProjection, StromError
 from strom.kv.lookup.check_needed import CheckNeeded
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROW, Api
@@ -24,9 +24,9 @@ from strom.runtime.files import Bytes
 from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.bucket_lookup import BucketLookup, KeyReads, LookupLimits, bounded_wait
+from strom.server.calls.keys.lookup_rows import at_least_of
 from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.table_facts import TableFacts
-from strom.tablet.key_lookup import AtLeast
 from strom.tablet.tablet import Tablet
 
 QUESTIONS_MAX = 4096
@@ -109,7 +109,7 @@ class LookupRowCalls:
         try:
             question = self._question(bytes(whole(request.question)))
             key = bytes(whole(request.key))
-            at_least = _at_least(request)
+            at_least = at_least_of(request)
             ready = self._reads.ready(question.bucket, at_least)
             if ready is not None:
                 facts, tablet = ready
@@ -154,11 +154,3 @@ class LookupRowCalls:
 
 def _refused(error: BaseException) -> LookupRowResponse:
     return LookupRowResponse(**error_fields(error))
-
-
-def _at_least(request: LookupRowRequest) -> AtLeast | None:
-    if request.at_least_offset is None:
-        return None
-    if request.at_least_epoch is None or request.at_least_offset < 0:
-        raise InvalidRequest("at_least_offset comes with the epoch of the record before it (at_least_epoch)")
-    return AtLeast(request.at_least_offset, request.at_least_epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from strom.protocol.messages.keys import (
     ValueList,
 )
 from strom.protocol.messages.own_keys import (
+    LookupRowRequest,
     LookupRowsBucketRequest,
     LookupRowsBucketResponse,
     LookupRowsRequest,
@@ -35,7 +37,7 @@ from strom.record.decode import decode
 from strom.record.encode import encode, encode_message
 from strom.rpc.call import Call
 from strom.runtime.files import Bytes
-from strom.server.calls.bucket_errors import error_fields
+from strom.server.calls.bucket_errors import refused
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.bucket_lookup import SLICE_KEYS, BucketLookup, KeyReads, LookupLimits
 from strom.server.tablets.key_forms import KeyForms, key_tablet
@@ -106,13 +108,9 @@ class LookupRowsCalls:
                 value_lists=value_lists(forms, tablet, bucket.keys, bytes_max),
             )
 
-        def refused(error: BaseException) -> PrefixLookupBucketResponse:
-            return PrefixLookupBucketResponse(
-                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **error_fields(error)
-            )
-
         place = BucketId(table_id, bucket.partition_id, bucket.bucket_id)
-        return BucketLookup(place, len(bucket.keys), find, refused, _prefix_size, single=False)
+        failed = partial(refused, PrefixLookupBucketResponse, bucket)
+        return BucketLookup(place, len(bucket.keys), find, failed, _prefix_size, single=False)
 
     # --- LookupRows ------------------------------------------------------------------------------------
 
@@ -134,7 +132,7 @@ class LookupRowsCalls:
     ) -> BucketLookup[LookupRowsBucketResponse]:
         batch = memoryview(whole(bucket.keys))
         try:
-            return self._rows(request, bucket, batch, read_header(batch), _at_least(bucket))
+            return self._rows(request, bucket, batch, read_header(batch), at_least_of(bucket))
         except StromError as problem:
             error = problem
 
@@ -142,7 +140,7 @@ class LookupRowsCalls:
             raise error
 
         place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
-        return BucketLookup(place, 0, raised, lambda error: _rows_refused(bucket, error), _size)
+        return BucketLookup(place, 0, raised, partial(refused, LookupRowsBucketResponse, bucket), _size)
 
     def _rows(
         self,
@@ -173,7 +171,7 @@ class LookupRowsCalls:
             place,
             header.record_count,
             find,
-            lambda error: _rows_refused(bucket, error),
+            partial(refused, LookupRowsBucketResponse, bucket),
             _size,
             at_least,
             single=request.index is None,
@@ -322,12 +320,6 @@ def _bounded(find: Callable[[int], MatchedRows], size: int, bytes_max: int) -> M
         raise MemoryNeeded(max(size + larger.size, 2 * bytes_max if size else 0)) from None
 
 
-def _rows_refused(bucket: LookupRowsBucketRequest, error: BaseException) -> LookupRowsBucketResponse:
-    return LookupRowsBucketResponse(
-        partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **error_fields(error)
-    )
-
-
 def _size(answer: LookupRowsBucketResponse) -> int:
     records = answer.records
     return sum(map(len, records)) if isinstance(records, list) else len(records or b"")
@@ -342,12 +334,13 @@ def value_size(answer: LookupBucketResponse) -> int:
     return sum([len(one.values or b"") for one in answer.values])
 
 
-def _at_least(bucket: LookupRowsBucketRequest) -> AtLeast | None:
-    if bucket.at_least_offset is None:
+def at_least_of(asked: LookupRowRequest | LookupRowsBucketRequest) -> AtLeast | None:
+    """The offset that has to be visible before the lookup; None where the newest will do."""
+    if asked.at_least_offset is None:
         return None
-    if bucket.at_least_epoch is None or bucket.at_least_offset < 0:
+    if asked.at_least_epoch is None or asked.at_least_offset < 0:
         raise InvalidRequest("at_least_offset comes with the epoch of the record before it (at_least_epoch)")
-    return AtLeast(bucket.at_least_offset, bucket.at_least_epoch)
+    return AtLeast(asked.at_least_offset, asked.at_least_epoch)
 
 
 def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -360,9 +353,5 @@ def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def lookup_refused(bucket: LookupBucketRequest, error: BaseException) -> LookupBucketResponse:
     """Why a bucket of a Lookup has no answer."""
-    return LookupBucketResponse(
-        partition_id=bucket.partition_id,
-        bucket_id=bucket.bucket_id,
-        original_partition_name=bucket.original_partition_name,
-        **error_fields(error),
-    )
+    name = bucket.original_partition_name
+    return refused(LookupBucketResponse, bucket, error, original_partition_name=name)

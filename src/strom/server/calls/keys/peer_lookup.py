@@ -169,7 +169,7 @@ class PeerLookupCalls:
             acks=acks,
             job=job,
             written=lambda tablet, accepted: PutKvBucketResponse(bucket_id=slot.bucket.bucket),
-            refused=lambda error: _write_refused(slot.bucket.bucket, error),
+            refused=lambda error: PutKvBucketResponse(bucket_id=slot.bucket.bucket, **error_fields(error)),
             inline_bytes_max=-1,
         )
 
@@ -200,7 +200,3 @@ def _answer(bucket: LookupBucketRequest, found: Sequence[Any]) -> LookupBucketRe
         values=found,
         original_partition_name=bucket.original_partition_name,
     )
-
-
-def _write_refused(bucket_id: int, error: BaseException) -> PutKvBucketResponse:
-    return PutKvBucketResponse(bucket_id=bucket_id, **error_fields(error))

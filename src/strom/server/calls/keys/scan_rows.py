@@ -3,7 +3,7 @@ describes what a bucket's store holds."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -70,11 +70,10 @@ class ScanRowsCalls:
 
     # --- ScanRows --------------------------------------------------------------------------------------
 
-    def scan_rows(self, call: Call) -> Awaitable[Message]:
+    async def scan_rows(self, call: Call) -> Message:
         """One slice of the rows that are live at an instant."""
-        return self._scan_rows(call.request, call.share)
-
-    async def _scan_rows(self, request: ScanRowsRequest, share: BudgetShare) -> Message:
+        request: ScanRowsRequest = call.request
+        share = call.share
         try:
             slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
             facts = self._tables.with_schema(request.table_id, request.schema_id)
@@ -147,11 +146,9 @@ class ScanRowsCalls:
 
     # --- KeyFacts --------------------------------------------------------------------------------------
 
-    def key_facts(self, call: Call) -> Awaitable[Message]:
+    async def key_facts(self, call: Call) -> Message:
         """What the stores of some buckets hold."""
-        return self._key_facts(call.request)
-
-    async def _key_facts(self, request: KeyFactsRequest) -> Message:
+        request: KeyFactsRequest = call.request
         if len(request.buckets) > BUCKETS_MAX:
             raise LimitExceeded(
                 f"ask for at most {BUCKETS_MAX} buckets at once", buckets=len(request.buckets)

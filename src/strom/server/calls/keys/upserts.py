@@ -6,7 +6,8 @@ checks come first; those that look at every row run in the lane.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,11 @@ from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, decode
 from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_AFTER
 from strom.rpc.call import Call
-from strom.server.calls.bucket_errors import error_fields
+from strom.server.calls.bucket_errors import refused
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import Begun, Write, Writes, answer_all
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts, Tables
-from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets
 from strom.tablet.publishing import KeyChanges
 from strom.tablet.tablet import Accepted, Tablet
@@ -77,19 +77,14 @@ class UpsertCalls:
     def put_kv(self, call: Call) -> Message | Awaitable[Message]:
         """Rows as the peer encodes them."""
         request: PutKvRequest = call.request
-        buckets = request.buckets_req
         return answer_all(
-            [self._begin_put(request, bucket) for bucket in buckets],
+            request.buckets_req,
+            partial(self._put, request),
             whole=lambda answers: PutKvResponse(buckets_resp=answers),
-            refused=lambda index, error: _put_refused(buckets[index], error),
+            refused=partial(refused, PutKvBucketResponse),
             timeout_ms=request.timeout_ms,
+            pause_s=self._writes.pause_s,
         )
-
-    def _begin_put(self, request: PutKvRequest, wanted: PutKvBucketRequest) -> Begun[PutKvBucketResponse]:
-        try:
-            return self._put(request, wanted)
-        except Exception as error:
-            return _put_refused(wanted, error)
 
     def _put(self, request: PutKvRequest, wanted: PutKvBucketRequest) -> Begun[PutKvBucketResponse]:
         self._writes.check(request.acks)
@@ -107,18 +102,21 @@ class UpsertCalls:
             facts.keys.check_peer_rows()
             return key_tablet(tablet).put_kv(records, targets=targets, now_ms=now_ms)
 
-        return self._begin(
-            slot,
-            facts,
-            records,
-            acks=request.acks,
-            job=put,
-            written=lambda tablet, accepted: PutKvBucketResponse(
-                partition_id=wanted.partition_id,
-                bucket_id=wanted.bucket_id,
-                log_end_offset=accepted.next_offset,
-            ),
-            refused=lambda error: _put_refused(wanted, error),
+        return self._writes.begin(
+            Write(
+                slot,
+                facts,
+                size=len(records),
+                acks=request.acks,
+                job=put,
+                written=lambda tablet, accepted: PutKvBucketResponse(
+                    partition_id=wanted.partition_id,
+                    bucket_id=wanted.bucket_id,
+                    log_end_offset=accepted.next_offset,
+                ),
+                refused=partial(refused, PutKvBucketResponse, wanted),
+                inline_bytes_max=_inline_bytes_max(facts),
+            )
         )
 
     # --- UpsertRows ------------------------------------------------------------------------------------
@@ -126,21 +124,14 @@ class UpsertCalls:
     def upsert_rows(self, call: Call) -> Message | Awaitable[Message]:
         """Rows in columns."""
         request: UpsertRowsRequest = call.request
-        buckets = request.buckets_req
         return answer_all(
-            [self._begin_upsert(request, bucket) for bucket in buckets],
+            request.buckets_req,
+            partial(self._upsert, request),
             whole=lambda answers: UpsertRowsResponse(buckets_resp=answers),
-            refused=lambda index, error: _upsert_refused(buckets[index], error),
+            refused=partial(refused, UpsertRowsBucketResponse),
             timeout_ms=request.timeout_ms,
+            pause_s=self._writes.pause_s,
         )
-
-    def _begin_upsert(
-        self, request: UpsertRowsRequest, wanted: UpsertRowsBucketRequest
-    ) -> Begun[UpsertRowsBucketResponse]:
-        try:
-            return self._upsert(request, wanted)
-        except Exception as error:
-            return _upsert_refused(wanted, error)
 
     def _upsert(
         self, request: UpsertRowsRequest, wanted: UpsertRowsBucketRequest
@@ -152,21 +143,25 @@ class UpsertCalls:
         facts, schema = self._table(request.table_id, header.schema_id)
         batch = UpsertBatch(records, header, facts.keys, schema, request.columns, self._limits)
         now_ms = self._writes.now_ms()
-        return self._begin(
-            slot,
-            facts,
-            records,
-            acks=request.acks,
-            job=lambda tablet: batch.apply(tablet, now_ms),
-            memory=KEY_COPIES * heaviest(records),
-            written=lambda tablet, accepted: UpsertRowsBucketResponse(
-                partition_id=wanted.partition_id,
-                bucket_id=wanted.bucket_id,
-                base_offset=accepted.base_offset,
-                log_end_offset=accepted.next_offset,
-                epoch=key_tablet(tablet).epoch_before(accepted.next_offset),
-            ),
-            refused=lambda error: _upsert_refused(wanted, error),
+        memory = KEY_COPIES * heaviest(records)
+        return self._writes.begin(
+            Write(
+                slot,
+                facts,
+                size=max(len(records), memory),
+                acks=request.acks,
+                job=lambda tablet: batch.apply(tablet, now_ms),
+                written=lambda tablet, accepted: UpsertRowsBucketResponse(
+                    partition_id=wanted.partition_id,
+                    bucket_id=wanted.bucket_id,
+                    base_offset=accepted.base_offset,
+                    log_end_offset=accepted.next_offset,
+                    epoch=key_tablet(tablet).epoch_before(accepted.next_offset),
+                ),
+                refused=partial(refused, UpsertRowsBucketResponse, wanted),
+                inline_bytes_max=_inline_bytes_max(facts),
+                memory=memory,
+            )
         )
 
     # --- both ------------------------------------------------------------------------------------------
@@ -175,34 +170,6 @@ class UpsertCalls:
         facts = self._tables.with_schema(table_id, schema_id)
         facts.keys  # noqa: B018  # a log table is refused before its schema is looked at
         return facts, facts.schema(schema_id)
-
-    def _begin(
-        self,
-        slot: TabletSlot,
-        facts: TableFacts,
-        records: memoryview,
-        *,
-        acks: int,
-        job: Callable[[Tablet], Accepted],
-        written: Callable[[Tablet, Accepted], Any],
-        refused: Callable[[BaseException], Any],
-        memory: int = 0,
-    ) -> Begun[Any]:
-        # A bucket with an auto-increment column may have to wait for a block of numbers.
-        inline = facts.keys.auto_increment is None
-        return self._writes.begin(
-            Write(
-                slot,
-                facts,
-                size=max(len(records), memory),
-                acks=acks,
-                job=job,
-                written=written,
-                refused=refused,
-                inline_bytes_max=INLINE_BYTES_MAX if inline else -1,
-                memory=memory,
-            )
-        )
 
 
 class UpsertBatch:
@@ -275,6 +242,11 @@ class UpsertBatch:
         return deletes if deletes.any() else None
 
 
+def _inline_bytes_max(facts: TableFacts) -> int:
+    """A bucket with an auto-increment column may have to wait for a block of numbers: never on the loop."""
+    return INLINE_BYTES_MAX if facts.keys.auto_increment is None else -1
+
+
 def _kv_schema_id(records: memoryview, limits: BatchLimits) -> int:
     """The schema that a batch of the peer's rows names; everything else is checked in the lane."""
     if len(records) > limits.batch_bytes_max:
@@ -288,19 +260,3 @@ def _kv_schema_id(records: memoryview, limits: BatchLimits) -> int:
             f"a batch has at most {ROWS_MAX} changes, not {header.record_count}", rows=header.record_count
         )
     return header.schema_id
-
-
-def _put_refused(wanted: PutKvBucketRequest, error: BaseException) -> PutKvBucketResponse:
-    return PutKvBucketResponse(
-        partition_id=wanted.partition_id,
-        bucket_id=wanted.bucket_id,
-        **error_fields(error),
-    )
-
-
-def _upsert_refused(wanted: UpsertRowsBucketRequest, error: BaseException) -> UpsertRowsBucketResponse:
-    return UpsertRowsBucketResponse(
-        partition_id=wanted.partition_id,
-        bucket_id=wanted.bucket_id,
-        **error_fields(error),
-    )

@@ -147,11 +147,10 @@ class LakeCalls(LakeReads):
 
     # --- heartbeats --------------------------------------------------------------------------------------------
 
-    def heartbeat(self, call: Call) -> Awaitable[Message]:
+    async def heartbeat(self, call: Call) -> Message:
         """A service's heartbeat, answered with its orders."""
-        return self._heartbeat(call.request, call.principal)
-
-    async def _heartbeat(self, request: messages.TieringRequest, principal: str | None) -> Message:
+        request: messages.TieringRequest = call.request
+        principal = call.principal
         beat = _beat(request, principal)
         await self._have_numbers(beat.wants)
         catalog = self._view.fresh()
@@ -185,11 +184,10 @@ class LakeCalls(LakeReads):
 
     # --- reports -----------------------------------------------------------------------------------------------
 
-    def report(self, call: Call) -> Awaitable[Message]:
+    async def report(self, call: Call) -> Message:
         """A round ended: remember what the lake holds now."""
-        return self._report(call.request, call.principal)
-
-    async def _report(self, request: messages.ReportLakeRequest, principal: str | None) -> Message:
+        request: messages.ReportLakeRequest = call.request
+        principal = call.principal
         content = bytes(whole(request.report_json))
         report: LakeReport = LakeReport.from_json(content, InvalidRequest)
         table_id, rebuild = request.table_id, bool(request.rebuild)

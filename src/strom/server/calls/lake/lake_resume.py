@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strom.errors import InvalidRequest, LeaderNotAvailable, NotPrimaryKeyTable, StaleEpoch
@@ -59,14 +59,16 @@ class ResumeCalls:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {RESUME_BUCKET: self.resume_bucket}
 
-    def resume_bucket(self, call: Call) -> Awaitable[Message]:
+    async def resume_bucket(self, call: Call) -> Message:
         """Let a bucket go on at an offset; repeating the call is fine."""
-        return self._answer(call.request)
-
-    async def _answer(self, request: messages.ResumeBucketRequest) -> Message:
+        request: messages.ResumeBucketRequest = call.request
         try:
             bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
             place = Tiered(request.offset, request.epoch)
+            if self._tablets.slot(bucket).role is not None:
+                raise InvalidRequest(
+                    f"bucket {bucket} has copies on several servers: one of them is elected, none goes on by itself"
+                )
             async with self._one_at_a_time:
                 if request.part is not None:
                     found = await self._restored(bucket, place, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from strom.errors import InvalidRequest, StromError
@@ -36,13 +36,10 @@ class DamageCalls:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {MARK_DAMAGE: self.mark_damage}
 
-    def mark_damage(self, call: Call) -> Awaitable[Message]:
+    async def mark_damage(self, call: Call) -> Message:
         """Give offsets up, take that back, or list what is given up."""
-        return self._answer(call.request)
-
-    async def _answer(self, request: MarkDamageRequest) -> Message:
         try:
-            damage = await self._marked(request)
+            damage = await self._marked(call.request)
         except Exception as error:
             return MarkDamageResponse(**error_fields(error))
         return MarkDamageResponse(

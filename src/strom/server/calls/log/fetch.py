@@ -25,6 +25,7 @@ from strom.rpc.promise import Promise
 from strom.runtime.tasks import Offload
 from strom.server.calls.log.heavy_reads import HEAVY_BYTES, HeavyReads
 from strom.server.calls.log.log_read import Read, ReadResult, plainly, released_after
+from strom.server.tablets.refusals import Refusals
 from strom.server.tablets.table_facts import TableTraffic
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
@@ -70,6 +71,16 @@ class FetchedBucket:
     tablet: Tablet | None = None
     found: ReadResult = field(default_factory=lambda: ReadResult([], 0, 0, 0))
 
+    def look(self) -> None:
+        """Note whether the bucket is still served here."""
+        if self.error is None and self.tablet is not None:
+            self.error = self.tablet.error
+            if self.slot is not None and self.slot.role is not None:
+                try:
+                    self.slot.role.check_leads()
+                except StromError as error:
+                    self.error = error
+
     def count(self) -> None:
         """Count what leaves, in the table's metrics."""
         if self.traffic is not None and self.moved:
@@ -107,6 +118,7 @@ class Fetches:
         readers: Offload,
         *,
         max_bytes: int,
+        refusals: Refusals | None = None,
         crowded: Callable[[], bool] = lambda: False,
         piece: Callable[[int], int] = lambda size: size,
     ) -> None:
@@ -120,6 +132,7 @@ class Fetches:
         self._waiting: dict[_Waiting, None] = {}
         self._relieved: deque[_Waiting] = deque()
         """Fetches still to be answered because memory got short."""
+        self._refusals = refusals
         self._stopping = False
 
     def stop(self) -> None:
@@ -168,6 +181,9 @@ class Fetches:
         terms = Terms(max_bytes, min_bytes, deadline, answer, share)
         for one in wanted:
             self._find(one)
+        pause_s = self._pause_s(wanted)
+        if pause_s:
+            return _after(pause_s, wanted, terms)
         if any(one.tablet is None and one.error is None for one in wanted):
             return self._fetch_later(wanted, terms)
         if self._leaves_loop(wanted, max_bytes):
@@ -180,6 +196,14 @@ class Fetches:
         if max_wait_ms <= 0 or not _may_wait(wanted, terms):
             return answer(wanted)
         return _Waiting(self, wanted, terms).promise
+
+    def _pause_s(self, wanted: Sequence[FetchedBucket]) -> float:
+        """How long to wait before the client is told of an error."""
+        refusals = self._refusals
+        refused = [one for one in wanted if one.error is not None]
+        if not refused or refusals is None:
+            return 0.0
+        return max(refusals.pause_s(one.error) for one in refused if one.error is not None)
 
     async def _fetch_later(self, wanted: list[FetchedBucket], terms: Terms) -> Message:
         """A fetch that has to open logs or to read much: it leaves the loop, so it takes a task."""
@@ -199,8 +223,7 @@ class Fetches:
         """A bucket of a waiting fetch has more, or is gone: answer, or keep waiting."""
         wanted, terms = waiting.wanted, waiting.terms
         for one in wanted:
-            if one.tablet is not None and one.tablet.error is not None:
-                one.error = one.tablet.error
+            one.look()
         if not self._satisfied(wanted, terms):  # after a read aside it may be: what is left stays there
             if not self._leaves_loop(wanted, terms.max_bytes):
                 self._read_all_inline(wanted, terms.max_bytes)
@@ -442,6 +465,12 @@ class _Waiting:
         self._forget_tickets()
         if self._task is not None:
             self._task.cancel()
+
+
+async def _after(pause_s: float, wanted: Sequence[FetchedBucket], terms: Terms) -> Message:
+    """An answer with errors, after a pause: the peer's clients have none."""
+    await asyncio.sleep(pause_s)
+    return terms.answer(wanted)
 
 
 def _may_wait(wanted: Sequence[FetchedBucket], terms: Terms) -> bool:

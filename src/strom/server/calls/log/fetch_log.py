@@ -2,6 +2,9 @@
 
 A filter here only skips batches whose statistics say that no row can match; the answer is a superset, as the peer's
 clients expect. ``records`` is always set, because without it the peer's client never wakes.
+
+A fetch in the name of a follower is refused: the peer's followers read above the high watermark and past all
+permissions this way, and so could anybody.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.errors import Corrupt, StromError
+from strom.errors import Corrupt, InvalidRequest, StromError
 from strom.log.reading.slices import Skip
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_LOG, Api
@@ -31,7 +34,15 @@ from strom.server.calls.filtering import BatchFilter, FilterLimits
 from strom.server.calls.log.added_columns import Evolved
 from strom.server.calls.log.damage import unreadable_error
 from strom.server.calls.log.fetch import FetchedBucket, Fetches
-from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
+from strom.server.calls.log.log_read import (
+    STORED_BYTES,
+    STORED_PART,
+    Read,
+    ReadResult,
+    never,
+    plain,
+    rewritten,
+)
 from strom.server.tablets.table_facts import TableFacts, Tables, check_positions
 from strom.tablet.tablet import Tablet
 
@@ -53,6 +64,11 @@ class FetchLogCalls:
     def fetch_log(self, call: Call) -> Answer:
         """Read several buckets of several tables."""
         request: FetchLogRequest = call.request
+        if request.follower_server_id >= 0:
+            raise InvalidRequest(
+                "a copy of a bucket does not fetch like a client: servers pull from each other on inner listeners",
+                follower=request.follower_server_id,
+            )
         wanted = [one for table in request.tables_req for one in self._wanted(table)]
         return self._fetches.fetch(
             wanted,
@@ -66,7 +82,7 @@ class FetchLogCalls:
     # --- what is wanted --------------------------------------------------------------------------------
 
     def _wanted(self, table: FetchLogTableRequest) -> list[FetchedBucket]:
-        read: Read = _never
+        read: Read = never
         costly = False
         traffic, error = None, None
         try:
@@ -184,7 +200,3 @@ class _Columns:
     def _schema_read(self, schema_id: int) -> pa.Schema:
         projection = self.projection(schema_id)
         return self._facts.schema(schema_id).to_arrow() if projection is None else projection.schema
-
-
-def _never(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
-    raise AssertionError("a bucket with an error is not read")

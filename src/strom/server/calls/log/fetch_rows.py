@@ -28,7 +28,15 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
 from strom.server.calls.log.damage import unreadable_error
 from strom.server.calls.log.fetch import FetchedBucket, Fetches
-from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
+from strom.server.calls.log.log_read import (
+    STORED_BYTES,
+    STORED_PART,
+    Read,
+    ReadResult,
+    never,
+    plain,
+    rewritten,
+)
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.tablet.tablet import Tablet
 
@@ -47,7 +55,7 @@ class FetchRowsCalls:
     def fetch_rows(self, call: Call) -> Answer:
         """Read several buckets of one table."""
         request: FetchRowsRequest = call.request
-        read: Read = _never
+        read: Read = never
         traffic, error = None, None
         try:
             facts = self._tables.of(request.table_id)
@@ -199,7 +207,3 @@ def _up_to(read: Read, end_offset: int | None) -> Read:
     if end_offset is None or not isinstance(read, RowsRead):
         return read
     return lambda tablet, offset, max_bytes, allowed: read(tablet, offset, max_bytes, allowed, end_offset)
-
-
-def _never(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
-    raise AssertionError("a bucket with an error is not read")

@@ -82,3 +82,8 @@ def released_after(read: Read, tablet: Tablet, offset: int, max_bytes: int, allo
         return read(tablet, offset, max_bytes, allowed)
     finally:
         release_arrow()
+
+
+def never(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+    """How a bucket with an error is read."""
+    raise AssertionError("a bucket with an error is not read")

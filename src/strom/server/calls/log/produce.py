@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from strom.errors import NotPrimaryKeyTable
@@ -17,7 +18,7 @@ from strom.protocol.messages.log import (
 )
 from strom.record.batch import heaviest, read_header, work_size
 from strom.rpc.call import Call
-from strom.server.calls.bucket_errors import error_fields
+from strom.server.calls.bucket_errors import refused
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import ALONE_BYTES_MAX, Begun, Write, Writes, answer_all
 from strom.server.tablets.table_facts import Tables
@@ -40,21 +41,14 @@ class ProduceCalls:
     def produce_log(self, call: Call) -> Message | Awaitable[Message]:
         """Append the batches of each bucket; acknowledge each when it is as durable as promised."""
         request: ProduceLogRequest = call.request
-        buckets = request.buckets_req
         return answer_all(
-            [self._begin(request, bucket) for bucket in buckets],
+            request.buckets_req,
+            partial(self._append, request),
             whole=lambda answers: ProduceLogResponse(buckets_resp=answers),
-            refused=lambda index, error: _refused(buckets[index], error),
+            refused=partial(refused, ProduceLogBucketResponse),
             timeout_ms=request.timeout_ms,
+            pause_s=self._writes.pause_s,
         )
-
-    def _begin(
-        self, request: ProduceLogRequest, wanted: ProduceLogBucketRequest
-    ) -> Begun[ProduceLogBucketResponse]:
-        try:
-            return self._append(request, wanted)
-        except Exception as error:
-            return _refused(wanted, error)
 
     def _append(
         self, request: ProduceLogRequest, wanted: ProduceLogBucketRequest
@@ -84,19 +78,11 @@ class ProduceCalls:
                 acks=request.acks,
                 job=job,
                 written=written,
-                refused=lambda error: _refused(wanted, error),
+                refused=partial(refused, ProduceLogBucketResponse, wanted),
                 alone_bytes_max=ALONE_BYTES_MAX,
                 memory=heaviest(records) if size > min(len(records), ALONE_BYTES_MAX) else 0,
             )
         )
-
-
-def _refused(wanted: ProduceLogBucketRequest, error: BaseException) -> ProduceLogBucketResponse:
-    return ProduceLogBucketResponse(
-        partition_id=wanted.partition_id,
-        bucket_id=wanted.bucket_id,
-        **error_fields(error),
-    )
 
 
 def _schema_id(records: memoryview) -> int:

@@ -74,11 +74,9 @@ class SinkCalls:
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
-    def decide(self, call: Call) -> Awaitable[Message]:
+    async def decide(self, call: Call) -> Message:
         """Publish an epoch, or confirm that it is published."""
-        return self._decide(call.request)
-
-    async def _decide(self, request: messages.DecideRequest) -> Message:
+        request: messages.DecideRequest = call.request
         proposal = _proposal(request)
         check_proposal(proposal)
         listed = [one.part.stage_id for one in proposal.stages]

@@ -1,6 +1,7 @@
 """Staged writes in the buckets of this server: StageRows, DropStages, and applying the coordinator's decisions.
 
-A piece of a stage is written in the bucket's lane; a seal is acknowledged when it is as durable as the table promises.
+A piece of a stage is written in the bucket's lane; a seal is acknowledged when it is as durable as the table promises,
+on every copy of the bucket that is in sync.
 Each decision is applied by one lane job, so that other writers get their turn between two groups, never inside one. The
 stages of a decision are freed after its group is durable, and only then does it count as applied.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
 from strom.server.background.stage_expiry import StageExpiry
-from strom.server.calls.bucket_errors import error_fields
+from strom.server.calls.bucket_errors import error_fields, refused
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.upserts import KEY_COPIES, UpsertBatch
 from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE
@@ -85,25 +86,22 @@ class StageCalls:
 
     # --- staging -------------------------------------------------------------------------------------------
 
-    def stage_rows(self, call: Call) -> Awaitable[Message]:
+    async def stage_rows(self, call: Call) -> Message:
         """Add a piece to a stage; a sealed one is acknowledged when it is durable."""
-        return self._stage(call.request, call.share)
-
-    async def _stage(self, request: messages.StageRowsRequest, share: BudgetShare) -> Message:
+        request: messages.StageRowsRequest = call.request
         try:
             self._space.refuse_when_full()
             bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
-            tablet, staged = await self._staged(self._tablets.slot(bucket), request, share)
+            slot = self._tablets.slot(bucket)
+            tablet, staged = await self._staged(slot, request, call.share)
             if staged.seal:
                 self._commit.request(tablet.stages)
                 if tablet.stages.seals_durable < staged.seal:
                     await reached(tablet.stages.pending, staged.seal)
+            if slot.role is not None and staged.deadline_ms is not None:
+                await slot.role.sealed(bytes(request.stage_id))
         except Exception as error:
-            return messages.StageRowsResponse(
-                partition_id=request.partition_id,
-                bucket_id=request.bucket_id,
-                **error_fields(error),
-            )
+            return refused(messages.StageRowsResponse, request, error)
         return messages.StageRowsResponse(
             partition_id=request.partition_id,
             bucket_id=request.bucket_id,
@@ -156,18 +154,15 @@ class StageCalls:
         schema = facts.table.schema
         return PieceForm(schema.schema_id, facts.layout_of, read if schema.primary_key else None)
 
-    def drop_stages(self, call: Call) -> Awaitable[Message]:
+    async def drop_stages(self, call: Call) -> Message:
         """Free stages that nobody will publish; a sealed one only when no decision lists it."""
-        return self._drop(call.request)
-
-    async def _drop(self, request: messages.DropStagesRequest) -> Message:
+        request: messages.DropStagesRequest = call.request
         answers = [await self._drop_of(request.table_id, one) for one in request.buckets_req]
         return messages.DropStagesResponse(buckets_resp=answers)
 
     async def _drop_of(
         self, table_id: int, wanted: messages.DropStagesBucketRequest
     ) -> messages.DropStagesBucketResponse:
-        refused: dict[str, Any] = {}
         try:
             ids = _stage_ids(wanted.stage_ids)
             slot = self._tablets.slot(BucketId(table_id, wanted.partition_id, wanted.bucket_id))
@@ -176,12 +171,8 @@ class StageCalls:
             if free:
                 await in_lane(slot, lambda tablet: tablet.drop_stages(free))
         except Exception as error:
-            refused = error_fields(error)
-        return messages.DropStagesBucketResponse(
-            partition_id=wanted.partition_id,
-            bucket_id=wanted.bucket_id,
-            **refused,
-        )
+            return refused(messages.DropStagesBucketResponse, wanted, error)
+        return messages.DropStagesBucketResponse(partition_id=wanted.partition_id, bucket_id=wanted.bucket_id)
 
     # --- publishing ----------------------------------------------------------------------------------------
 
@@ -193,20 +184,20 @@ class StageCalls:
     async def _apply(self, wanted: messages.ApplyStagesBucketRequest) -> messages.ApplyStagesBucketResponse:
         bucket = BucketId(wanted.table_id, wanted.partition_id, wanted.bucket_id)
         applied: int | None = None
-        refused: dict[str, Any] = {}
+        failure: dict[str, Any] = {}
         skipped: list[Skipped] = []
         try:
             applied = await self._published(bucket, [_commit(one) for one in wanted.commits], skipped)
         except Exception as error:
-            refused = error_fields(error)
+            failure = error_fields(error)
             logger.info(
-                "publishing in bucket %s: %s", bucket, refused["error_message"]
+                "publishing in bucket %s: %s", bucket, failure["error_message"]
             )  # the coordinator logs it as a warning
         return messages.ApplyStagesBucketResponse(
             table_id=wanted.table_id,
             partition_id=wanted.partition_id,
             bucket_id=wanted.bucket_id,
-            **refused,
+            **failure,
             applied=applied,
             skipped=[
                 messages.WireSkippedStage(number=one.number, stage_id=one.stage_id, reason=one.reason)

@@ -1,9 +1,10 @@
 """Calls between the servers of a cluster: the listener that takes them, and the link that makes them.
 
-Every server has an *inner listener* beside its public ones: on loopback, with a login whose password is the cluster's
-secret. The coordinator draws the secret at its start and hands it to each tablet server on standard input, so no file,
-environment or command line shows it. A caller that has not proved to know it gets no inner call answered; a public
-listener does not know these calls at all.
+Every server has an *inner listener* beside its public ones. Both sides of a link prove that they know the cluster's
+secret, and neither sends it (``rpc/shared_secret.py``). Under ``strom up`` the listener is on loopback; the coordinator
+draws the secret at its start and hands it to each tablet server on standard input, so no file, environment or command
+line shows it. In a cluster of machines all servers read the same secret from a private file. A caller that has not
+proved to know it gets no inner call answered; a public listener does not know these calls at all.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from strom.coordinator.catalog import ListenerAddress
 from strom.errors import ConnectionClosed, Disconnected, RequestTimeout
 from strom.protocol.api_keys import Api, Request, Response
 from strom.rpc.caller import Caller
 from strom.rpc.limits import MIB, ListenerLimits
 from strom.rpc.listener import Listener
-from strom.rpc.sasl import Sasl
+from strom.rpc.shared_secret import SharedSecret, prove_secret
 from strom.runtime.random import Randomness
 from strom.runtime.world import World
 from strom.server.calls.dispatch import CallGroup, Dispatch
 
 INNER_LISTENER = "INNER"
-INNER_HOST = "127.0.0.1"
-INNER_USER = "server"
+LOOPBACK = "127.0.0.1"
 SECRET_BYTES = 32
 
 LIMITS = ListenerLimits(
@@ -38,16 +39,18 @@ def new_secret(randomness: Randomness) -> str:
     return randomness.token(SECRET_BYTES).hex()
 
 
-async def open_inner_listener(world: World, secret: str, groups: Iterable[CallGroup]) -> Listener:
-    """Take inner calls on a free port. Memory for them is counted apart, so clients cannot hold them up."""
+async def open_inner_listener(
+    world: World, secret: str, groups: Iterable[CallGroup], *, host: str = LOOPBACK, port: int = 0
+) -> Listener:
+    """Take inner calls; port 0: any free one. Memory for them is counted apart, so clients cannot hold them up."""
     dispatch = Dispatch(groups)
     listener = Listener(
         world,
         INNER_LISTENER,
-        INNER_HOST,
-        0,
+        host,
+        port,
         dispatch,
-        authentication=Sasl({INNER_USER: secret}),
+        authentication=SharedSecret(secret, world.randomness),
         limits=LIMITS,
         apis=dispatch.apis,
     )
@@ -57,22 +60,27 @@ async def open_inner_listener(world: World, secret: str, groups: Iterable[CallGr
 class InnerLink:
     """Calls to the inner listener of one server.
 
-    Connects at the first call, and again when the connection broke. While the server's port is not known, calls fail
+    Connects at the first call, and again when the connection broke. While the server's address is not known, calls fail
     with Disconnected.
     """
 
-    def __init__(self, world: World, secret: str, name: str, port: int | None = None) -> None:
+    def __init__(self, world: World, secret: str, name: str, address: ListenerAddress | None = None) -> None:
         """``name``: of the server, for messages."""
         self._world = world
         self._secret = secret
         self._name = name
-        self._port = port
+        self._address = address
         self._caller: Caller | None = None
         self._connecting = asyncio.Lock()
 
-    def point_to(self, port: int | None) -> None:
-        """The server listens on this port from now on; None: it does not run."""
-        self._port = port
+    @property
+    def address(self) -> ListenerAddress | None:
+        """Where the server listens; None: it does not run, as far as is known."""
+        return self._address
+
+    def point_to(self, address: ListenerAddress | None) -> None:
+        """The server listens here from now on; None: it does not run."""
+        self._address = address
         self.close()
 
     def close(self) -> None:
@@ -80,6 +88,26 @@ class InnerLink:
         if self._caller is not None:
             self._caller.close()
             self._caller = None
+
+    async def connect(self, timeout_s: float) -> None:
+        """Be connected. Disconnected: nothing was sent; its fact ``refused`` says that nobody listens there."""
+        try:
+            async with asyncio.timeout(timeout_s), self._connecting:
+                await self._connected(timeout_s)
+        except TimeoutError:
+            raise Disconnected(f"{self._name} did not answer within {timeout_s:g} s") from None
+        except ConnectionClosed:
+            raise Disconnected(f"{self._name} ended while it was connected to") from None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection right now."""
+        return self._caller is not None and not self._caller.closed
+
+    async def broken(self) -> None:
+        """Return when there is no connection any more; at once if there is none."""
+        if self._caller is not None and not self._caller.closed:
+            await self._caller.wait_closed()
 
     async def call(
         self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
@@ -101,19 +129,17 @@ class InnerLink:
     async def _connected(self, timeout_s: float) -> Caller:
         if self._caller is not None and not self._caller.closed:
             return self._caller
-        port = self._port
-        if port is None:
+        address = self._address
+        if address is None:
             raise Disconnected(f"{self._name} is not running")
         caller = await Caller.connect(
-            self._world,
-            INNER_HOST,
-            port,
-            user=INNER_USER,
-            password=self._secret,
-            timeout_s=timeout_s,
+            self._world, address.host, address.port, login=self._prove, timeout_s=timeout_s
         )
-        if port != self._port:  # the server ended meanwhile
+        if address != self._address:  # the server ended meanwhile
             caller.close()
             raise Disconnected(f"{self._name} is not running")
         self._caller = caller
         return caller
+
+    async def _prove(self, caller: Caller, timeout_s: float) -> None:
+        await prove_secret(caller, self._secret, self._world.randomness, timeout_s)

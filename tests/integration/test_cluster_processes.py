@@ -1,0 +1,94 @@
+"""A cluster of real processes on a real ZooKeeper: killed, frozen, refused, stopped and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import strom
+from strom.testing.cluster_process import ClusterProcess, RoleProcess
+from strom.testing.process import ServerFailed, alive
+from waiting import until_blocking
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    with ClusterProcess(tmp_path_factory.mktemp("cluster"), tablets=3, coordinators=2) as running:
+        yield running
+
+
+def rows(start: int, count: int) -> list[dict[str, int]]:
+    return [{"a": number} for number in range(start, start + count)]
+
+
+def numbers(table: strom.Table) -> list[int]:
+    return sorted(table.scan().to_arrow()["a"].to_pylist())
+
+
+def test_rows_that_were_acknowledged_are_there_when_their_server_is_killed_or_frozen(
+    machines: ClusterProcess,
+) -> None:
+    with strom.connect(machines.address) as db:
+        table = db.create_table("kept", {"a": "BIGINT"}, buckets=3)
+        table.append(rows(0, 100))
+        db.flush()
+        machines.tablets[1].kill()
+        table.append(rows(100, 100))
+        db.flush()
+        assert numbers(table) == list(range(200))
+        machines.tablets[1].start()
+        frozen = leader_of(machines, db, "kept")
+        frozen.pause()
+        try:
+            table.append(rows(200, 100))
+            db.flush()
+            assert numbers(table) == list(range(300)), "and so are they while one is frozen"
+        finally:
+            frozen.resume()
+
+
+def leader_of(machines: ClusterProcess, db: strom.Database, name: str) -> RoleProcess:
+    """A server that leads a bucket of the table."""
+    return machines.tablets[db.table(name).describe().buckets[0].leader_id]
+
+
+def test_another_coordinator_takes_over_and_clients_go_on(machines: ClusterProcess) -> None:
+    first, second = machines.coordinators
+    with strom.connect(machines.address) as db:
+        first.kill()
+        db.create_table("under_the_second", {"a": "BIGINT"})
+        first.start()
+        second.kill()
+        db.create_table("under_the_first", {"a": "BIGINT"})
+        second.start()
+        assert {"under_the_first", "under_the_second"} <= set(db.tables())
+
+
+def test_a_second_server_of_the_same_number_is_refused(machines: ClusterProcess, tmp_path: Path) -> None:
+    again = RoleProcess("tablet", tmp_path / "again", machines.tablets[1].settings)
+    with pytest.raises(ServerFailed, match="tablet server 1 runs already"):
+        again.start()
+    again.close()
+
+
+def test_a_server_of_a_cluster_needs_the_clusters_metadata(machines: ClusterProcess, tmp_path: Path) -> None:
+    alone = {**machines.tablets[1].settings, "metadata.store": "embedded"}
+    wrong = RoleProcess("tablet", tmp_path / "wrong", alone)
+    with pytest.raises(ServerFailed, match="a cluster keeps its metadata in ZooKeeper"):
+        wrong.start()
+    wrong.close()
+
+
+def test_a_cluster_stops_cleanly_and_goes_on_where_it_was(machines: ClusterProcess) -> None:
+    """Last, because it stops what the others share."""
+    with strom.connect(machines.address) as db:
+        db.create_table("after", {"a": "BIGINT"}, buckets=2).append(rows(0, 10))
+        db.flush()
+    pids = [one.pid for one in machines.roles]
+    assert machines.stop() == [0] * 5
+    until_blocking(lambda: not any(alive(pid) for pid in pids), 10.0)
+    machines.start()
+    with strom.connect(machines.address) as db:
+        assert numbers(db.table("after")) == list(range(10))

@@ -1,0 +1,142 @@
+"""Questions and answers between copies: what counts, what is late, what waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from replicas.scene import BUCKET, ReplicaScene, play
+from strom import errors
+from strom.coordinator import commands
+from strom.protocol.error_codes import CODES
+
+NOT_LEADER = CODES[errors.NotLeader]
+
+
+def test_a_report_of_another_log_counts_for_nothing() -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        await scene.append(1)
+        leader, gone = scene.leader, scene.followers[0]
+        gone.kill()
+        waiting = asyncio.ensure_future(scene.produce(leader, 2, timeout_ms=3000))
+        await scene.until(lambda: scene.followers[0].tablet(BUCKET).log.synced_end == 2)
+        other = await scene.ask_as_follower(
+            leader, gone, epoch=1, at=2, epoch_before=0, end=2, synced=2, high=0
+        )
+        assert other is not None
+        assert (other.diverging_epoch, other.diverging_end) == (-1, 0), "its record has another epoch"
+        assert leader.tablet(BUCKET).high_watermark == 1
+        assert (await waiting).error_code == CODES[errors.RequestTimeout]
+
+    play(scenario, replica_lag_max="60 s")
+
+
+def test_a_late_answer_is_not_taken() -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        await scene.append(1)
+        follower = scene.followers[0]
+        replica = follower.replicas.find(BUCKET)
+        assert replica is not None
+        following = replica.following
+        assert following is not None
+        answer = await scene.ask_as_follower(scene.leader, follower, epoch=1)
+        assert answer is not None
+        assert answer.records is not None
+        before = following.tablet.copy.position()
+        following.answered(answer)  # to a question that it never asked
+        await asyncio.sleep(1)
+        assert following.tablet.copy.position() == before
+        await scene.append(2)
+        await scene.equal()
+
+    play(scenario)
+
+
+def test_a_strong_read_waits_until_every_member_has_answered() -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        await scene.append(1)
+        leader = scene.leader
+        replica = leader.replicas.find(BUCKET)
+        assert replica is not None
+        await replica.barrier()
+        scene.cluster.network.stall(leader.host, scene.followers[0].host)
+        asked = asyncio.ensure_future(replica.barrier())
+        await asyncio.sleep(1)
+        assert not asked.done(), "another may be leading by now"
+        scene.cluster.network.heal()
+        await asked
+
+    play(scenario, replica_lag_max="60 s")
+
+
+def test_a_restarted_leader_waits_to_be_elected() -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        await scene.append(1)
+        leader = scene.leader
+        leader.kill()
+        await leader.start()
+        await asyncio.sleep(1)
+        assert not scene.leads(leader), "its epoch was led by another process"
+        refused = await scene.produce(leader, 2)
+        assert refused.error_code == NOT_LEADER
+        epoch = scene.cluster.entry(BUCKET).epoch
+        scene.cluster.decide(commands.elect_leaders, [leader.server_id], alive=[0, 1, 2])
+        await scene.append(2)
+        assert scene.cluster.entry(BUCKET).epoch == epoch + 1
+        assert await scene.numbers() == [1, 2]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("acks", [-1, 1, 0])
+def test_a_write_that_was_under_way_when_its_leader_was_deposed_is_not_acknowledged(acks: int) -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        await scene.append(1)
+        old = scene.leader
+        replica = old.replicas.find(BUCKET)
+        assert replica is not None
+        # The append is large, so it leaves the loop; its role changes before its answer is built.
+        writing = asyncio.ensure_future(scene.produce(old, *range(60_000), acks=acks, timeout_ms=5000))
+        await scene.until(lambda: not replica.slot.lane_idle)
+        replica.heard_of(2)
+        answer = await writing
+        assert answer.error_code == NOT_LEADER
+
+    play(scenario, offload_ms_max=20)
+
+
+def test_many_buckets_share_the_calls_of_a_session() -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin(buckets=30)
+        for number in range(60):
+            await scene.append(number)
+        assert sorted(await scene.numbers()) == list(range(60))
+        dead = scene.cluster.servers[0]
+        dead.kill()
+        scene.cluster.believe_dead(0)
+        for number in range(60, 120):
+            await scene.append(number)
+        assert sorted(await scene.numbers()) == list(range(120))
+        leaders = {scene.cluster.entry(one).leader for one in scene.cluster.catalog.replicas}
+        assert leaders == {1, 2}
+
+    play(scenario)
+
+
+def test_a_broken_connection_loses_no_question() -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        for number in range(10):
+            scene.cluster.network.cut(scene.leader.host)
+            began = asyncio.get_running_loop().time()
+            await scene.append(number)
+            assert asyncio.get_running_loop().time() - began < 2
+        assert await scene.numbers() == list(range(10))
+
+    play(scenario, replica_lag_max="60 s")
