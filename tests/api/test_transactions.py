@@ -68,6 +68,24 @@ def test_a_table_whose_aggregates_may_refuse_a_change_later_takes_no_part(server
         assert free.lookup(1) == {"id": 1, "many": 4}
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_rows_staged_before_and_after_a_column_was_added_appear_together(
+    server: ServerProcess, keyed: bool
+) -> None:
+    with users_on(server) if keyed else log_on(server) as table, strom.connect(server.address) as db:
+        with db.transaction() as tx:
+            write = tx.upsert if keyed else tx.append
+            write(table, rows(1, 2))
+            with strom.connect(server.address) as other:
+                other.table(table.name).add_column("more", "INT")
+            write(table, rows(3, 4))
+        table.refresh()
+        assert ids(table) == [1, 2, 3, 4]
+        found = table.scan().to_arrow()
+        assert found.column("name").to_pylist() == ["x"] * 4
+        assert found.column("more").null_count == 4
+
+
 def test_rows_of_two_tables_appear_at_once(server: ServerProcess) -> None:
     with log_on(server) as log, users_on(server) as users, strom.connect(server.address) as db:
         users.upsert(rows(1, 2))

@@ -55,10 +55,11 @@ def test_help_reads_like_a_table_of_contents() -> None:
     text = command.get_help(typer.Context(command, info_name="strom", terminal_width=80))
     shown = [name for section in SECTIONS.values() for name in section]
     assert sorted(shown) == sorted(command.commands)  # type: ignore[attr-defined]
+    width = max(map(len, shown))
     for title, section in SECTIONS.items():
         assert f"\n{title}:\n" in text
         for name, line in section.items():
-            assert f"  {name.ljust(9)}  {line}\n" in text  # whole, on one line
+            assert f"  {name.ljust(width)}  {line}\n" in text  # whole, on one line
 
 
 def test_help_answers_at_once() -> None:

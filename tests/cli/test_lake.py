@@ -12,7 +12,7 @@ import pytest
 import strom.aio
 from cli.command import Ran
 from cli.command import strom as run
-from strom.client.admin.lake_admin import LakeAdmin
+from strom.client.admin.lake_admin import Heartbeat, LakeAdmin
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess
@@ -36,7 +36,7 @@ def test_the_lag_of_a_table_in_rows_and_seconds(either: ServerProcess) -> None:
         await db.flush()
         assert (await db.lake(name)).lag_ms is None, "no round yet"
         admin = LakeAdmin(db.session.cluster)
-        (one,) = (await admin.heartbeat("s", wants=1, tables=[table.info.table_id])).assigned
+        (one,) = (await admin.heartbeat(Heartbeat("s", wants=1, tables=[table.info.table_id]))).assigned
         held = LakeReport(7, {LakeKey(None, 0): Tiered(4, 0)}, rows=4, files=1, size_bytes=99)
         assert await admin.report(table.info.table_id, held, service_id="s", round=one.round) is None
         status = await db.lake(name)

@@ -13,6 +13,7 @@ from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ClientOptions, ReadOptions, WriterOptions
 from strom.client.plan.log_place import EARLIEST, LATEST, place_of
+from strom.client.plan.offsets import Offsets
 from strom.client.read.log_scan import LogScan
 from strom.client.read.row_reader import RowReader
 from strom.client.read.source import Source
@@ -101,6 +102,25 @@ def test_a_scan_outlives_errors_that_pass() -> None:
             play.faults["ListOffsets"] = [lambda call: NotLeader("x"), cut]
             found = await LogScan(cluster, table, options=ReadOptions(fetch_bytes_max=500)).to_arrow()
             assert found.column("id").to_pylist() == list(range(100))
+
+    play_out(main())
+
+
+def test_buckets_that_moved_apart_while_their_offsets_were_asked_are_asked_of_both_servers() -> None:
+    async def main() -> None:
+        async with playing(description_of(buckets=4), servers=2) as (play, cluster, table):
+            await fill(cluster, table, 1000)
+            buckets = [(BucketId(7, None, number), None) for number in range(4)]
+
+            def moved(call: Call) -> Exception:
+                for number in (1, 3):
+                    play.leaders[BucketId(7, None, number)] = 1
+                return NotLeader("moved")
+
+            play.faults["ListOffsets"] = [moved, moved]
+            starts, ends = await Offsets(cluster, table).ends(buckets)
+            assert starts == {bucket: 0 for bucket, _ in buckets}
+            assert ends == {bucket: play.logs[bucket].end for bucket, _ in buckets}
 
     play_out(main())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from strom.aio.session import Session
@@ -13,6 +12,7 @@ from strom.aio.table import Table
 from strom.aio.transaction import Transaction
 from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
 from strom.client.admin.backup_admin import RENEW_EVERY_S, BackupAdmin
+from strom.client.admin.copies_admin import BucketCopies, CopiesAdmin
 from strom.client.admin.describing import MergeEngine, SchemaLike, describe
 from strom.client.admin.lake_admin import LakeAdmin, LakeFacts
 from strom.client.admin.lake_status import LakeStatus, lake_status
@@ -301,6 +301,26 @@ class Database:
         """Publish a sink's last version without its lost rows."""
         return await self.session.admin.skip_lost(name)
 
+    # --- a cluster --------------------------------------------------------------------------------------------
+
+    async def bucket_copies(self, table: str | None = None) -> list[BucketCopies]:
+        """Where the copies of the buckets of a table, or of all tables, are in a cluster."""
+        path = None if table is None else TablePath.parse(table, self.name)
+        return await CopiesAdmin(self.session.cluster).buckets(path)
+
+    async def move_bucket(
+        self,
+        table: str,
+        bucket: int,
+        *,
+        to: Sequence[int] = (),
+        leader: int | None = None,
+        partition: str | None = None,
+    ) -> BucketCopies:
+        """Let other servers have the copies of a bucket, or lead it; see ``strom.Database.move_bucket``."""
+        path = TablePath.parse(table, self.name)
+        return await CopiesAdmin(self.session.cluster).move(path, bucket, partition, to, leader)
+
     # --- the rest ---------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
@@ -326,9 +346,7 @@ class Database:
     async def __aenter__(self) -> Database:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             await self.close()
         except Exception as failure:

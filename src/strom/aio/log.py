@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from strom.aio.keys import Keys
 from strom.aio.tail import Tail
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ReadOptions
-from strom.client.plan.filters import Filter, WhereLike, filter_of
+from strom.client.plan.filters import WhereLike, filter_of
 from strom.client.plan.log_place import EARLIEST, LATEST, Place, PlaceLike, place_of
 from strom.client.plan.partition_choice import PartitionChoice
 from strom.client.read.beginning import Missing, check_beginning, check_missing
@@ -17,9 +16,6 @@ from strom.client.read.changelog import Changelog
 from strom.client.read.row_reader import RowReader
 from strom.client.read.row_scan import RowScan as Scan
 from strom.client.read.source import Source
-
-if TYPE_CHECKING:
-    from strom.lake.read.lake_only_log import LakeOnlyLog
 
 LAKE_ENABLED = "table.datalake.enabled"
 
@@ -59,7 +55,21 @@ class TableLog(Keys):
         found = filter_of(where, info.schema)
         keyed = info.description.has_primary_key
         if missing == "error" and tiered(info) and not keyed:
-            return self._union_changelog(columns, found, begin, last, limit, partitions)
+            from strom.lake.read.union_changelog import UnionChangelog
+
+            return UnionChangelog(
+                self.session.cluster,
+                self.session.warehouses,
+                info,
+                columns=columns,
+                where=found,
+                limit=limit,
+                partitions=partitions,
+                start=begin,
+                end=last,
+                lookups=self.lookups,
+                before=self.flush,
+            )
 
         async def before() -> None:
             await self.flush()
@@ -84,31 +94,6 @@ class TableLog(Keys):
         info = self.info
         if missing == "error" and start == EARLIEST and info.description.has_primary_key and tiered(info):
             await check_beginning(self.session.cluster, info, partitions)
-
-    def _union_changelog(
-        self,
-        columns: Sequence[str] | None,
-        where: Filter | None,
-        start: Place,
-        end: Place,
-        limit: int | None,
-        partitions: PartitionChoice | Sequence[PartitionChoice] | None,
-    ) -> Scan:
-        from strom.lake.read.union_changelog import UnionChangelog
-
-        return UnionChangelog(
-            self.session.cluster,
-            self.session.warehouses,
-            self.info,
-            columns=columns,
-            where=where,
-            limit=limit,
-            partitions=partitions,
-            start=start,
-            end=end,
-            lookups=self.lookups,
-            before=self.flush,
-        )
 
     def tail(
         self,
@@ -136,7 +121,17 @@ class TableLog(Keys):
         begin = place_of(start, default=LATEST)
         lake_only = None
         if missing == "error" and begin != LATEST and tiered(info) and not info.description.has_primary_key:
-            lake_only = self._lake_only(begin, source.reader.arrow.names, found, partitions)
+            from strom.lake.read.lake_only_log import LakeOnlyLog
+
+            lake_only = LakeOnlyLog(
+                self.session.cluster,
+                self.session.warehouses,
+                info,
+                start=begin,
+                columns=source.reader.arrow.names,
+                where=found,
+                partitions=partitions,
+            )
         return Tail(
             source,
             start=begin,
@@ -146,23 +141,4 @@ class TableLog(Keys):
             idle=idle,
             lake_only=lake_only,
             check=lambda: self._check_beginning(begin, partitions, missing),
-        )
-
-    def _lake_only(
-        self,
-        start: Place,
-        columns: Sequence[str],
-        where: Filter | None,
-        partitions: PartitionChoice | Sequence[PartitionChoice] | None,
-    ) -> LakeOnlyLog:
-        from strom.lake.read.lake_only_log import LakeOnlyLog
-
-        return LakeOnlyLog(
-            self.session.cluster,
-            self.session.warehouses,
-            self.info,
-            start=start,
-            columns=columns,
-            where=where,
-            partitions=partitions,
         )

@@ -299,7 +299,23 @@ class Table(TableLog):
                 cluster, info, columns=columns, where=found, limit=limit, lookups=self.lookups, plan=plan
             )
         if not isinstance(plan, ScanPlan):
-            return self._read_union_plan(plan, columns, found, limit, changes)
+            from strom.lake.read.union_scan import UnionScan
+
+            if changes:
+                raise InvalidRequest(
+                    "a plan of lake and log together has no changes: the lake keeps only rows"
+                )
+            warehouses = self.session.warehouses
+            return UnionScan(
+                cluster,
+                warehouses,
+                info,
+                columns=columns,
+                where=found,
+                limit=limit,
+                lookups=self.lookups,
+                plan=plan,
+            )
         log = Changelog if changes else LogScan
         exact = limit is not None and found is None and not changes
         return log(
@@ -309,29 +325,6 @@ class Table(TableLog):
             where=found,
             limit=limit,
             plan=plan.limited(limit) if exact else plan,
-        )
-
-    def _read_union_plan(
-        self,
-        plan: UnionPlan,
-        columns: Sequence[str] | None,
-        where: Filter | None,
-        limit: int | None,
-        changes: bool,
-    ) -> Scan:
-        from strom.lake.read.union_scan import UnionScan
-
-        if changes:
-            raise InvalidRequest("a plan of lake and log together has no changes: the lake keeps only rows")
-        return UnionScan(
-            self.session.cluster,
-            self.session.warehouses,
-            self.info,
-            columns=columns,
-            where=where,
-            limit=limit,
-            lookups=self.lookups,
-            plan=plan,
         )
 
     def read_stamped(self, plan: ScanPlan | KeyScanPlan, *, columns: Sequence[str] | None = None) -> Scan:

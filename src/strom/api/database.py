@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from strom.aio.database import start_server
@@ -14,6 +13,7 @@ from strom.api.session import ConnectTarget, Session
 from strom.api.table import Table
 from strom.api.transaction import Transaction
 from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
+from strom.client.admin.copies_admin import BucketCopies
 from strom.client.admin.describing import MergeEngine, SchemaLike
 from strom.client.admin.lake_admin import LakeFacts
 from strom.client.admin.lake_status import LakeStatus
@@ -340,6 +340,34 @@ class Database:
         """The tables of all databases that are in the lake, or soon will be (``table.datalake.enabled``)."""
         return self._session.run(self._session.face.lake_tables())
 
+    def bucket_copies(self, table: str | None = None) -> list[BucketCopies]:
+        """Where the copies of the buckets of a table, or of all tables, are in a cluster.
+
+        >>> [one.leader for one in db.bucket_copies("events")]
+        [1, 2, 3]
+        """
+        return self._session.run(self._session.face.bucket_copies(table))
+
+    def move_bucket(
+        self,
+        table: str,
+        bucket: int,
+        *,
+        to: Sequence[int] = (),
+        leader: int | None = None,
+        partition: str | None = None,
+    ) -> BucketCopies:
+        """Let the servers ``to`` have the copies of a bucket, the preferred leader first, or let another one lead.
+
+        New copies are made in the background, and old ones removed when those are in sync. A leader needs a copy that
+        is in sync.
+
+        >>> db.move_bucket("events", 0, to=[2, 3, 4])
+        >>> db.move_bucket("events", 0, leader=3)
+        """
+        face = self._session.face
+        return self._session.run(face.move_bucket(table, bucket, to=to, leader=leader, partition=partition))
+
     def sinks(self, *, every: bool = False) -> list[SinkStatus]:
         """The last version that every streaming sink and every transaction id has published.
 
@@ -406,9 +434,7 @@ class Database:
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             self.close()
         except Exception as failure:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 
 from strom import aio
 from strom.client.cluster.blocking import Background
@@ -127,7 +126,5 @@ class Tail:
     def __enter__(self) -> Tail:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

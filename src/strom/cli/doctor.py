@@ -119,7 +119,7 @@ def _version(name: str) -> str | None:
 
 
 def _java() -> Finding:
-    from strom.spark.engine import java_home
+    from strom.runtime.java import java_home
 
     try:
         home = java_home.prepare()

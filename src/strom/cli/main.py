@@ -11,6 +11,7 @@ from strom._version import __version__
 from strom.cli import (
     append,
     backup,
+    cluster,
     database,
     demo,
     doctor,
@@ -18,7 +19,9 @@ from strom.cli import (
     keys,
     lake,
     log,
+    migrate,
     partition,
+    roles,
     scan,
     sink,
     spark,
@@ -26,6 +29,7 @@ from strom.cli import (
     table,
     tier,
     up,
+    zookeeper,
 )
 from strom.cli.terminal.connection import Connection
 from strom.cli.terminal.contents import Contents
@@ -45,6 +49,10 @@ app = typer.Typer(
 )
 
 app.command("up", help=up.HELP)(up.up)
+app.command("zookeeper", help=zookeeper.HELP)(zookeeper.zookeeper)
+app.command("migrate-metadata", help=migrate.HELP)(migrate.migrate_metadata)
+app.command("coordinator", help=roles.COORDINATOR_HELP)(roles.coordinator)
+app.command("tablet", help=roles.TABLET_HELP)(roles.tablet)
 app.command("demo", help=demo.HELP)(demo.demo)
 app.command("append", help=append.HELP)(append.append)
 app.command("scan", help=scan.SCAN_HELP)(scan.scan)
@@ -67,6 +75,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
 app.add_typer(sink.app, name="sink")
 app.add_typer(lake.app, name="lake")
+app.add_typer(cluster.app, name="cluster")
 
 
 def _version(wanted: bool) -> None:

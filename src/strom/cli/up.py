@@ -14,12 +14,16 @@ HELP = """Run Strom on this machine: coordinator and tablet servers, metadata em
 Settings come from --config (TOML), then STROM_... in the environment, then the flags here. Stop with Ctrl-C;
 start again on the same folder to continue.
 
+With --servers it is a whole cluster for trying out: a ZooKeeper (it needs Java), coordinators and so many tablet
+servers, each a process of its own that you may kill. Clusters on several machines: strom coordinator, strom tablet.
+
 \b
 Examples:
   strom up
   strom up --data /var/lib/strom --tablets 4
   strom up --port 9123 --set durability=os --set log.segment.file-size=256mb
   strom up --config strom.toml
+  strom up --servers 3 --data ./cluster
 """
 
 
@@ -31,6 +35,13 @@ def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     tablets: Annotated[
         int | None, typer.Option(min=1, max=64, help="Tablet server processes.", show_default="1")
+    ] = None,
+    servers: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Tablet servers of a cluster on this machine.")
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Copies of every bucket in that cluster.", show_default="up to 3"),
     ] = None,
     http_port: Annotated[
         int | None,
@@ -54,4 +65,13 @@ def up(
         flags["tablet-server.count"] = str(tablets)
     if http_port is not None:
         flags["http.port"] = str(http_port)
-    raise typer.Exit(server.run(flags=flags, config=config, host=host, port=port, ready_file=ready_file))
+    code = server.run(
+        flags=flags,
+        config=config,
+        host=host,
+        port=port,
+        ready_file=ready_file,
+        servers=servers,
+        replicas=replicas,
+    )
+    raise typer.Exit(code)

@@ -42,6 +42,13 @@ SECTIONS: dict[str, dict[str, str]] = {
         "sink": "What streams and transactions published last",
         "spark": "Where the jar and the tiering job are",
     },
+    "Clusters": {
+        "cluster": "How a cluster is: servers, copies, leaders",
+        "coordinator": "Run a coordinator of a cluster",
+        "tablet": "Run a tablet server of a cluster",
+        "zookeeper": "Run a ZooKeeper for the metadata of a cluster",
+        "migrate-metadata": "Move them to ZooKeeper, or back",
+    },
     "Look inside": {
         "log": "Show what a segment file holds",
     },

@@ -61,37 +61,29 @@ def place(text: str | None) -> Place | None:
     """Where to start or end: ``earliest``, ``latest``, an offset, or a time such as 2026-11-15T08:00:00Z."""
     if text is None or text in ("earliest", "latest"):
         return text
-    found = _number_or_time(text)
-    if found is None:
-        raise typer.BadParameter(f"{text!r} is none of: earliest, latest, an offset (42), a time ({_TIME})")
-    return found
+    return _number_or_time(text, f"{text!r} is none of: earliest, latest, an offset (42), a time ({_TIME})")
 
 
 def moment(text: str | None) -> int | datetime.datetime | None:
     """An instant of tables: a time, or the id of a lake snapshot."""
-    found = None if text is None else _number_or_time(text)
-    if text is not None and found is None:
-        raise typer.BadParameter(f"--at {text}: give a time ({_TIME}), or the id of a lake snapshot")
-    return found
+    if text is None:
+        return None
+    return _number_or_time(text, f"--at {text}: give a time ({_TIME}), or the id of a lake snapshot")
 
 
 def instant(text: str | None) -> Place | None:
     """An instant of one table: as ``moment``, or an offset; ``latest`` is now."""
     if text is None or text == "latest":
         return text
-    found = _number_or_time(text)
-    if found is None:
-        raise typer.BadParameter(
-            f"--at {text}: give a time ({_TIME}), the id of a lake snapshot, or an offset (42)"
-        )
-    return found
+    wanted = f"--at {text}: give a time ({_TIME}), the id of a lake snapshot, or an offset (42)"
+    return _number_or_time(text, wanted)
 
 
-def _number_or_time(text: str) -> int | datetime.datetime | None:
+def _number_or_time(text: str, otherwise: str) -> int | datetime.datetime:
     if text.isdecimal():
         return int(text)
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
-        return None
+        raise typer.BadParameter(otherwise) from None
     return found.astimezone() if found.tzinfo is None else found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from strom.client.cluster.cluster import Cluster, wire_path
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.cut import Cuts, CutTerms, cut_tables
+from strom.client.plan.cut import PLAIN, Cuts, CutTerms, cut_tables
 from strom.errors import InvalidRequest, MetadataCorrupt
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeConfig, Tiered
@@ -52,6 +52,24 @@ class Ended:
     table_id: int
     round: int
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What a service does, and what it would take."""
+
+    service_id: str
+    wants: int = 0
+    running: Sequence[Running] = ()
+    ended: Sequence[Ended] = ()
+    """Rounds that ended without a report."""
+    tables: Sequence[int] = ()
+    """Only these ids; empty for all."""
+    skip: Sequence[int] = ()
+    at_once: bool = False
+    """Also tables that are still fresh."""
+    leaving: bool = False
+    """The service stops, and its tables are free."""
 
 
 @dataclass(frozen=True)
@@ -141,26 +159,11 @@ class LakeAdmin:
 
     # --- tiering ----------------------------------------------------------------------------------------------
 
-    async def heartbeat(
-        self,
-        service_id: str,
-        *,
-        wants: int = 0,
-        running: Sequence[Running] = (),
-        ended: Sequence[Ended] = (),
-        tables: Sequence[int] = (),
-        skip: Sequence[int] = (),
-        at_once: bool = False,
-        leaving: bool = False,
-    ) -> Tidings:
-        """Report what this service does, and take up to ``wants`` due tables.
-
-        ``tables``: only these ids; ``skip``: not these. ``at_once``: also tables that are still fresh. ``ended``:
-        rounds that ended without a report. ``leaving``: the service stops, and its tables are free.
-        """
+    async def heartbeat(self, beat: Heartbeat) -> Tidings:
+        """Report what a service does, and take up to ``wants`` due tables."""
         request = wire.TieringRequest(
-            service_id=service_id,
-            wants=wants,
+            service_id=beat.service_id,
+            wants=beat.wants,
             running=[
                 wire.RunningRound(
                     table_id=one.table_id,
@@ -169,13 +172,15 @@ class LakeAdmin:
                     rows_planned=one.rows_planned,
                     size_bytes=one.size_bytes,
                 )
-                for one in running
+                for one in beat.running
             ],
-            ended=[wire.EndedRound(table_id=one.table_id, round=one.round, error=one.error) for one in ended],
-            tables=list(tables),
-            skip=list(skip),
-            at_once=at_once or None,
-            leaving=leaving or None,
+            ended=[
+                wire.EndedRound(table_id=one.table_id, round=one.round, error=one.error) for one in beat.ended
+            ],
+            tables=list(beat.tables),
+            skip=list(beat.skip),
+            at_once=beat.at_once or None,
+            leaving=beat.leaving or None,
         )
         response = await self._cluster.ask(TIERING, request)
         assigned = tuple(
@@ -219,23 +224,12 @@ class LakeAdmin:
 
     # --- buckets ----------------------------------------------------------------------------------------------
 
-    async def cut(
-        self,
-        table: TableInfo,
-        buckets: Sequence[BucketId],
-        *,
-        sync: bool = False,
-        known: Mapping[BucketId, Tiered] | None = None,
-        at_most: Mapping[BucketId, int] | None = None,
-    ) -> Cuts:
-        """Where the buckets end at one instant, with whole transactions only (``CutTerms`` has the terms).
+    async def cut(self, table: TableInfo, buckets: Sequence[BucketId], terms: CutTerms = PLAIN) -> Cuts:
+        """Where the buckets end at one instant, with whole transactions only.
 
         LakeAhead and StaleEpoch name their bucket in ``error.facts["bucket"]``.
         """
-        if not buckets:
-            return {}
-        terms = CutTerms(sync=sync, known=known or {}, at_most=at_most or {})
-        return await cut_tables(self._cluster, [(table, buckets)], terms)
+        return await cut_tables(self._cluster, [(table, buckets)], terms) if buckets else {}
 
     async def resume(self, table: TableInfo, bucket: BucketId, place: Tiered) -> int:
         """Let a bucket of a log table that lost its end continue where the lake ends. Returns its new epoch."""

@@ -6,6 +6,7 @@ pauses within ``retry_timeout_ms``, and metadata is refreshed when an error says
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -65,7 +66,9 @@ class Cluster:
         self.addresses = addresses
         self.metadata = Metadata()
         self.retrying = Retrying(options, world.clock, world.randomness)
-        self._connections = Connections(world, options, user=user, password=password)
+        self._connections = Connections(
+            world, options, user=user, password=password, ask_others=self._ask_others
+        )
         self.direct: DirectCalls | None = self._connections.direct
         """Calls from threads that block, without the loop; None where there are no such threads (a simulation)."""
         self._refreshing: SharedTasks[tuple[TablePath, tuple[int, ...]], None] = SharedTasks()
@@ -217,6 +220,20 @@ class Cluster:
                 self.metadata.learn(await self._ask_any(GET_METADATA, wire.GetMetadataRequest()))
             except PASSING:
                 pass  # the next attempt of the caller meets the same error and counts it
+
+    async def _ask_others(self, silent: Address, timeout_s: float) -> bool:
+        """Whether another server than this one answers; learns what that says."""
+        others = [one for one in self._candidates(Role.ANY) if one != silent]
+        return any(await asyncio.gather(*(self._ask_there(one, timeout_s) for one in others)))
+
+    async def _ask_there(self, address: Address, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self.call(address, GET_METADATA, wire.GetMetadataRequest())
+        except (StromError, TimeoutError):
+            return False
+        self.metadata.learn(response)
+        return True
 
     # --- tables -----------------------------------------------------------------------------------------------
 

@@ -114,6 +114,10 @@ class DirectCaller:
             self._read(api, request_id, frame)  # raises the error it holds
         return frame
 
+    def abandon(self, reason: StromError) -> None:
+        """Close because of this error, which a waiting thread gets. Any thread may call this."""
+        self._break(reason)
+
     def close(self) -> None:
         """Close; a waiting thread gets ConnectionClosed."""
         self._break(ConnectionClosed(f"the connection to {self.address} was closed"))

@@ -56,13 +56,8 @@ class Changelog(LogScan):
 
     def _with_facts(self, fetched: Fetched, bucket: int) -> pa.RecordBatch:
         rows = fetched.data.num_rows
-        facts = [
-            kinds_of(fetched.changes, rows),
-            pa.array(fetched.offsets),
-            pa.array(np.full(rows, fetched.timestamp_ms, np.int64)).cast(FACTS.field(2).type),
-            pa.array(np.full(rows, bucket, np.int32)),
-        ]
-        return pa.RecordBatch.from_arrays([*facts, *fetched.data.columns], schema=self.schema)
+        times = pa.array(np.full(rows, fetched.timestamp_ms, np.int64)).cast(FACTS.field(2).type)
+        return _joined(kinds_of(fetched.changes, rows), times, fetched, bucket, self.schema)
 
     async def count(self) -> int:
         """The number of changes; this reads them."""
@@ -93,10 +88,13 @@ class Images(KeyScan):
 
     def _with_facts(self, fetched: Fetched, bucket: int) -> pa.RecordBatch:
         rows = fetched.data.num_rows
-        facts = [
-            kinds_of(np.full(rows, CHANGE_INSERT, np.uint8), rows),
-            pa.array(fetched.offsets),
-            pa.nulls(rows, FACTS.field(2).type),
-            pa.array(np.full(rows, bucket, np.int32)),
-        ]
-        return pa.RecordBatch.from_arrays([*facts, *fetched.data.columns], schema=self.schema)
+        kinds = kinds_of(np.full(rows, CHANGE_INSERT, np.uint8), rows)
+        return _joined(kinds, pa.nulls(rows, FACTS.field(2).type), fetched, bucket, self.schema)
+
+
+def _joined(
+    kinds: pa.Array, times: pa.Array, fetched: Fetched, bucket: int, schema: pa.Schema
+) -> pa.RecordBatch:
+    buckets = pa.array(np.full(fetched.data.num_rows, bucket, np.int32))
+    facts = [kinds, pa.array(fetched.offsets), times, buckets]
+    return pa.RecordBatch.from_arrays([*facts, *fetched.data.columns], schema=schema)

@@ -6,8 +6,8 @@ by the next write, by ``flush`` and by ``close``. Changes of one key happen in t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -33,6 +33,10 @@ from strom.model.schema import Schema
 KIND = "__kind"
 """The column that carries what is done with each row, until rows are routed to buckets."""
 
+Kept = TypeVar("Kept")
+_Shape = tuple[int, tuple[int, ...]]
+"""The schema of rows, and which of its columns they have."""
+
 
 class KeyWriter(RowWriter):
     """The writer of a primary-key table."""
@@ -42,9 +46,9 @@ class KeyWriter(RowWriter):
         options = options or WriterOptions()
         self._call = UpsertCall(table, options, timeout_ms=cluster.options.request_timeout_ms)
         super().__init__(cluster, table, options, self._call)
-        self._upserts: dict[tuple[int, tuple[int, ...]], UpsertIntake] = {}
+        self._upserts: dict[_Shape, UpsertIntake] = {}
         self._deletes: dict[int, DeleteIntake] = {}
-        self._mixed: dict[tuple[int, tuple[int, ...]], MixedIntake] = {}
+        self._mixed: dict[_Shape, MixedIntake] = {}
 
     @property
     def written(self) -> WrittenTo:
@@ -53,7 +57,9 @@ class KeyWriter(RowWriter):
     def upsert_steps(
         self, data: object, columns: Sequence[str] | None = None, *, aside: bool = False
     ) -> Iterator[Awaitable[object]]:
-        return self._steps(data, lambda table: self._upsert_intake(table, columns), aside=aside)
+        return self._steps(
+            data, lambda table: self._intake(self._upserts, UpsertIntake, table, columns), aside=aside
+        )
 
     def delete_steps(self, keys: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
         return self._steps(keys, self._delete_intake, aside=aside)
@@ -62,26 +68,25 @@ class KeyWriter(RowWriter):
         self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
     ) -> Iterator[Awaitable[object]]:
         return self._steps(
-            MixedRows(rows, kinds), lambda table: self._mixed_intake(table, columns), aside=False
+            MixedRows(rows, kinds),
+            lambda table: self._intake(self._mixed, MixedIntake, table, columns),
+            aside=False,
         )
 
-    def _mixed_intake(self, table: TableInfo, names: Sequence[str] | None) -> MixedIntake:
+    def _intake(
+        self,
+        known: dict[_Shape, Kept],
+        make: Callable[..., Kept],
+        table: TableInfo,
+        names: Sequence[str] | None,
+    ) -> Kept:
+        """The intake of rows with these columns, made once."""
         columns = _targets(table.schema, names)
         key = (table.schema.schema_id, columns)
-        intake = self._mixed.get(key)
+        intake = known.get(key)
         if intake is None:
             form = self._call.form_of(table.schema, columns)
-            intake = self._mixed[key] = MixedIntake(form, self._call.form(form).schema, table, self._options)
-        return intake
-
-    def _upsert_intake(self, table: TableInfo, names: Sequence[str] | None) -> UpsertIntake:
-        columns = _targets(table.schema, names)
-        key = (table.schema.schema_id, columns)
-        intake = self._upserts.get(key)
-        if intake is None:
-            form = self._call.form_of(table.schema, columns)
-            intake = UpsertIntake(form, self._call.form(form).schema, table, self._options)
-            self._upserts[key] = intake
+            intake = known[key] = make(form, self._call.form(form).schema, table, self._options)
         return intake
 
     def _delete_intake(self, table: TableInfo) -> DeleteIntake:

@@ -7,28 +7,22 @@ reads ahead in threads, and a thread that still reads while the interpreter exit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import IO
 
 import pyarrow as pa
 
 
+@dataclass
 class FileRows:
     """Batches of one file, each with how many bytes of the file are done."""
 
-    def __init__(
-        self,
-        stream: IO[bytes],
-        bytes_total: int | None,
-        schema: pa.Schema,
-        batch_rows: int,
-        nulls: Sequence[str] = (),
-    ) -> None:
-        self.stream = stream
-        self.bytes_total = bytes_total
-        """The file's size; None for a pipe."""
-        self.schema = schema
-        self.batch_rows = batch_rows
-        self.nulls = nulls
+    stream: IO[bytes]
+    bytes_total: int | None
+    """The file's size; None for a pipe."""
+    schema: pa.Schema
+    batch_rows: int
+    nulls: Sequence[str] = ()
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         raise NotImplementedError
