@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "==> installing strom and what its tests need; PySpark alone is 400 MB"
 	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]' \
 	  | { grep --line-buffered -oE '(Downloading .*[0-9][0-9]\.[0-9] MB|Building wheel|Installing collected).{0,60}' || true; }
-	@$(BIN)/python -m strom.spark.engine.java_home
+	@$(BIN)/python -m strom.runtime.java.java_home
 	@touch $(STAMP)
 
 # Kernels are cached beside the source: compiled here, no server compiles while somebody waits.
@@ -55,7 +55,7 @@ test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run all tests (the long cam
 	@$(BIN)/python -m pytest -m "not torture" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder)
 
 # What runs without Spark, without processes of its own and without long histories: for after every change.
-QUICK := model record protocol runtime testing contracts log tablet metadata coordinator rpc client formats moving server kv test_tidy.py
+QUICK := model record protocol runtime testing contracts log tablet metadata coordinator replication rpc client formats moving server kv test_tidy.py
 quick: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The inner loop: the core's tests, in about three minutes
 	@$(BIN)/python -m pytest -q -m "not torture and not slow" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder $(addprefix tests/,$(QUICK)))
 

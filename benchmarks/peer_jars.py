@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from strom.spark.engine import java_home
+from strom.runtime.java import java_home
 
 FETCH_TIMEOUT_S = 600
 PATTERN = "[artifact]-[revision](-[classifier]).[ext]"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import kazoo.protocol.connection
+import kazoo.retry
 import pytest
 
 from lake.s3_place import ENVIRONMENT, S3Server
@@ -24,6 +27,15 @@ LISTENERS = {
     "security.protocol.map": "SASL:sasl",
     "security.sasl.plain.credentials": "admin=admin-secret,alice=alice-secret",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sessions_draw_by_themselves() -> Iterator[None]:
+    """Threads of kazoo draw pauses from the process's generator; Hypothesis, at work in it, takes that for its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (kazoo.retry, kazoo.protocol.connection):
+            patch.setattr(module, "random", random.Random())
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

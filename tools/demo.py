@@ -180,7 +180,7 @@ def beside() -> int:
             if not (VENV / "bin" / "pip").exists():
                 quiet([PYTHON, "-m", "ensurepip", "--default-pip"])
             quiet(pip(*needs("spark", "lake")))
-            quiet([PYTHON, "-m", "strom.spark.engine.java_home"])
+            quiet([PYTHON, "-m", "strom.runtime.java.java_home"])
             quiet(pip("--no-deps", "-e", ROOT))
             mark(SPARK).write_text(version())
         quiet(

@@ -6,12 +6,16 @@
     │   ├── RequestTimeout      no answer within the time given
     │   ├── NotLeader           another server leads this bucket; refresh the metadata
     │   ├── LeaderNotAvailable  nobody leads this bucket right now
-    │   │   └── KernelsCompiling    its server compiles what primary-key tables need, and says how far it is
+    │   │   ├── KernelsCompiling    its server compiles what primary-key tables need, and says how far it is
+    │   │   └── NotCoordinator      another coordinator is the active one, or none is right now
+    │   ├── TooFewInSync        fewer copies are in sync than the table requires; nothing was written
+    │   ├── TooFewCopiesHeld    written, and on fewer copies than the table requires
     │   ├── UnknownBucket       this server does not know the table or bucket (yet)
     │   ├── StorageFull         the disk has no room for writes; reads continue
     │   ├── StorageOffline      this bucket's storage failed and was taken offline
     │   ├── Busy                a bound (connections, bytes in flight) is reached
     │   ├── Conflict            someone else changed the metadata first
+    │   ├── OutcomeUnknown      nobody knows whether a commit of the metadata happened
     │   ├── IndexBuilding  NotYetVisible                                    (primary-key tables)
     │   ├── LagUnknown  NotCaughtUp                                         (streams, on this side)
     │   └── LakeUnavailable  LakeConflict  LakeCommitUnknown                (the lake)
@@ -29,7 +33,7 @@
     │   ├── LakeUnsupported  LakeForeignCommit  LakeAhead  LakeQuarantined  LakeDisabled  LakeOfAnotherTable
     │   │   LakeOfAnotherCluster                                              (the lake)
     │   ├── InvalidQuery  ReadOnlyQuery  NotInstalled                       (SQL, on this side)
-    │   └── InvalidSetting  FolderInUse  PortInUse  NewerFormat      (starting a server)
+    │   └── InvalidSetting  FolderInUse  PortInUse  NewerFormat  ForeignMetadata   (starting a server)
     ├── Fenced                  someone newer took over; stop
     │   └── StaleEpoch  UnknownWriter  OutOfOrderSequence
     ├── Corrupt                 bytes are not what was written
@@ -111,6 +115,21 @@ class KernelsCompiling(LeaderNotAvailable):
     """The server compiles what primary-key tables need: once after an installation or upgrade, for seconds."""
 
 
+class TooFewInSync(Retry):
+    """Fewer copies of the bucket are in sync than its table requires: nothing was written."""
+
+
+class TooFewCopiesHeld(Retry):
+    """The rows were written, and fewer copies have them than the table requires: they may be lost again."""
+
+
+class NotCoordinator(LeaderNotAvailable):
+    """This coordinator is not the active one (any longer): refresh the metadata, which names it.
+
+    On the wire it is LeaderNotAvailable: the peer has a code of its own for it, and its clients give up on that.
+    """
+
+
 class UnknownBucket(Retry):
     """This server does not know the table or bucket (yet)."""
 
@@ -129,6 +148,10 @@ class Busy(Retry):
 
 class Conflict(Retry):
     """Someone else changed the metadata first: read again and decide again."""
+
+
+class OutcomeUnknown(Retry):
+    """Nobody knows whether a commit of the metadata happened: read again before deciding again."""
 
 
 # --- Refused -------------------------------------------------------------------------------------------------
@@ -272,6 +295,10 @@ class PortInUse(Refused):
 
 class NewerFormat(Refused):
     """The folder was written by a newer version."""
+
+
+class ForeignMetadata(Refused):
+    """The place for the metadata holds nothing of Strom, or another cluster."""
 
 
 # --- Fenced --------------------------------------------------------------------------------------------------

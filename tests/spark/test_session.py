@@ -15,7 +15,7 @@ import strom.spark
 from api.place import events
 from spark.place import table_on, write
 from strom.errors import InvalidRequest
-from strom.spark.engine import java_home
+from strom.runtime.java import java_home
 from strom.spark.engine.daemon import print_exc
 from strom.spark.engine.sessions import settings
 from strom.testing.process import ServerProcess

@@ -21,7 +21,7 @@ from lake.s3_place import ENVIRONMENT, KEY, SECRET
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import facts_of
 from strom.lake.iceberg.catalogs import open_catalog
-from strom.spark.engine.java_home import prepare
+from strom.runtime.java.java_home import prepare
 from strom.testing.process import ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

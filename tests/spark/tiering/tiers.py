@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
 import strom
-from strom.client.admin.lake_admin import LakeFacts
+from strom.client.admin.lake_admin import Heartbeat, LakeFacts
 from strom.lake.rounds.cluster import TieringCluster
 from strom.lake.rounds.service import RoundEnd, RoundListener, TieringOptions
 from strom.spark.connect.options import ConnectOptions
@@ -56,7 +56,7 @@ def bury(server: ServerProcess, table: strom.Table) -> None:
     with TieringCluster(server.address, retry_s=10) as cluster:
         dead = cluster.describe(table.info.path).service_id
         if dead is not None:
-            cluster.heartbeat(dead, wants=0, leaving=True)
+            cluster.heartbeat(Heartbeat(dead, wants=0, leaving=True))
 
 
 def iceberg(server: ServerProcess, table: strom.Table) -> IcebergTable:

@@ -30,11 +30,6 @@ class AccessPath:
             return f"index {self.index} ({listed})"
         return f"primary key ({listed})" if self.kind == "key" else f"prefix of the primary key ({listed})"
 
-    @property
-    def single(self) -> bool:
-        """Whether a key has at most one row."""
-        return self.kind == "key"
-
     def matching(self, database: Database, info: TableInfo, columns: Sequence[str] | None) -> Matching:
         """The lookups themselves."""
         prefix = self.columns if self.kind == "prefix" else None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,3 @@ class BatchProgress:
     stage_s: float
     """Seconds of all tasks together."""
     warnings: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a metrics system."""
-        return asdict(self)

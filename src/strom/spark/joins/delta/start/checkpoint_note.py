@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from strom.errors import InvalidRequest
+from strom.runtime.trees import sync_folder
 from strom.spark.connect.options import flat, nested
 
 if TYPE_CHECKING:
@@ -81,19 +82,10 @@ def write_note(spark: SparkSession, checkpoint: str, note: Note) -> None:
             os.fsync(file.fileno())
         fresh.replace(place / NAME)
         for folder in (place, *made):
-            _sync(folder)
+            sync_folder(str(folder))
         return
     frame = spark.createDataFrame([(note.to_json(),)], "value string")
     frame.coalesce(1).write.mode("overwrite").text(f"{checkpoint}/{FOLDER}")
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder survive a power failure."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _local(spark: SparkSession, checkpoint: str) -> Path | None:
