@@ -72,6 +72,41 @@ def test_what_somebody_runs_at_the_start_of_python_is_run(tmp_path: Path, *, oth
     assert done.stderr == ""
 
 
+RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+ENDED = """
+try:
+    raise {first}
+except Exception:
+    raise {last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "said"),
+    [
+        ("EOFError()", "BrokenPipeError()", False),
+        ("EOFError()", "ConnectionResetError()", False),
+        ("EOFError()", "ValueError()", True),
+        ("ValueError('a wrong offset')", "BrokenPipeError()", True),
+    ],
+)
+def test_a_source_whose_query_was_stopped_ends_without_a_word(
+    tmp_path: Path, first: str, last: str, said: bool
+) -> None:
+    """Stands in for Spark's own module: when Spark closes a connection is up to Spark."""
+    folder = tmp_path.joinpath(*RUNNER.split(".")[:-1])
+    folder.mkdir(parents=True)
+    for package in (folder, *folder.parents[:2]):
+        (package / "__init__.py").touch()
+    (folder / "python_streaming_source_runner.py").write_text(ENDED.format(first=first, last=last))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([STARTUP, str(tmp_path)])}
+    done = subprocess.run(
+        [sys.executable, "-m", RUNNER], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert ("Traceback" in done.stderr) is said
+
+
 def test_workers_import_the_pyspark_that_is_installed(spark: SparkSession) -> None:
     def files(_: object) -> list[str]:
         import py4j  # type: ignore[import-untyped]

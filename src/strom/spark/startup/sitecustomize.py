@@ -12,6 +12,7 @@ import traceback
 import warnings
 from importlib import machinery, util
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 
@@ -51,6 +52,28 @@ def without_broken_pipes() -> None:
     traceback.print_exc = quiet
 
 
+def without_ended_streams() -> None:
+    """Silence the process of a stream's source about a connection that Spark closed because the query was stopped.
+
+    It waits for the next call, finds the connection at its end, and fails once more when it wants to report that to
+    nobody. Every other error is printed.
+    """
+    shown = sys.excepthook
+
+    def quiet(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not (isinstance(error, BrokenPipeError | ConnectionResetError) and _began_at_the_end(error)):
+            shown(kind, error, trace)
+
+    sys.excepthook = quiet
+
+
+def _began_at_the_end(error: BaseException) -> bool:
+    """Whether the first of the errors that led to this one is the end of a connection."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return isinstance(error, EOFError)
+
+
 def run_the_one_behind() -> None:
     """Run another sitecustomize that this file hides."""
     here = str(Path(__file__).parent)
@@ -65,4 +88,6 @@ if __name__ == "sitecustomize":
     sys.path[:] = without_copies(sys.path)
     if "pyspark.daemon" in sys.orig_argv:
         without_broken_pipes()
+    if "pyspark.sql.streaming.python_streaming_source_runner" in sys.orig_argv:
+        without_ended_streams()
     run_the_one_behind()
