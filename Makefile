@@ -72,7 +72,7 @@ $(VENV)/.brokers: $(VENV)/.measuring benchmarks/peer_jars.py
 	@$(BIN)/python -m benchmarks.peer_jars
 	@touch $(VENV)/.brokers
 
-bench: $(VENV)/.measuring $(VENV)/.kernels $(VENV)/.bytecode $(if $(filter peers%,$(ONLY)),$(VENV)/.brokers) ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
+bench: $(VENV)/.measuring $(VENV)/.kernels $(VENV)/.bytecode $(if $(filter peers% cluster%,$(ONLY)),$(VENV)/.brokers) ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(STRICT),--strict) $(if $(QUICK),--quick) --results $(RESULTS)
 
 figures: $(STAMP) ## Keep the newest run, draw what pages show (RUN=… QUICKTOO=1)

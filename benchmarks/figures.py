@@ -27,6 +27,7 @@ GROUPS = {
     "join": "Joins",
     "spark": "Spark",
     "metadata": "Many tables",
+    "cluster": "A cluster with three copies",
     "peers": "Beside Kafka and Fluss",
 }
 PICTURES = {
@@ -145,8 +146,9 @@ def page(found: Kept, pictures: set[str]) -> str:
         "```\n"
         "make bench                    # every question in its full form: about an hour\n"
         "make bench QUICK=1            # less data, under five minutes (250 s when last timed)\n"
-        "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark, metadata, peers\n"
+        "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark, metadata, cluster, peers\n"
         "make bench ONLY=peers         # beside Kafka and Fluss, fetched from Maven Central; not in the quick form\n"
+        "make bench ONLY=cluster       # three tablet servers, killed and frozen, beside clusters of Kafka and Fluss\n"
         "make figures                  # keep the newest run and draw; RUN=file for another one\n"
         "```",
         f"{_machines(found)} Ours and the reference take turns, so that a noisy moment hits both; medians are "

@@ -87,9 +87,12 @@ class ForegroundProcess:
         raise NotImplementedError
 
     def _pairs(self, settings: Mapping[str, object]) -> list[str]:
-        """Settings as arguments; once it was ready, with the ports that it has."""
+        """Settings as arguments; once it was ready, with the ports that it has.
+
+        Where clients get other addresses than it binds, its ports were given.
+        """
         found = {"bind.listeners": "CLIENT://127.0.0.1:0", **settings}
-        if self._ready:
+        if self._ready and "advertised.listeners" not in settings:
             found["bind.listeners"] = ",".join(f"{name}://{at}" for name, at in self.addresses.items())
         return [part for name, value in found.items() for part in ("--set", f"{name}={value}")]
 
