@@ -10,6 +10,7 @@
     │   │   └── NotCoordinator      another coordinator is the active one, or none is right now
     │   ├── TooFewInSync        fewer copies are in sync than the table requires; nothing was written
     │   ├── TooFewCopiesHeld    written, and on fewer copies than the table requires
+    │   ├── NotConfirmed        a strong lookup waits for a copy in sync that does not answer
     │   ├── UnknownBucket       this server does not know the table or bucket (yet)
     │   ├── StorageFull         the disk has no room for writes; reads continue
     │   ├── StorageOffline      this bucket's storage failed and was taken offline
@@ -117,6 +118,10 @@ class KernelsCompiling(LeaderNotAvailable):
 
 class TooFewInSync(Retry):
     """Fewer copies of the bucket are in sync than its table requires: nothing was written."""
+
+
+class NotConfirmed(Retry):
+    """A strong lookup waits for a copy in sync that does not answer: another server may lead the bucket by now."""
 
 
 class TooFewCopiesHeld(Retry):

@@ -16,12 +16,12 @@ def customers(*pairs: tuple[int, str]) -> pa.Table:
     return pa.table({"id": [one for one, _ in pairs], "name": [name for _, name in pairs]}, schema=CUSTOMERS)
 
 
-async def begin(scene: ReplicaScene, **properties: str) -> None:
+async def begin(scene: ReplicaScene, copies: int = 3, **properties: str) -> None:
     scene.database = await scene.cluster.connect(scene.life, OPTIONS)
     scene.table = await scene.database.create_table(
         "customers", CUSTOMERS, primary_key="id", buckets=1, properties=properties
     )
-    await scene.until(lambda: len(scene.copies()) == 3)
+    await scene.until(lambda: len(scene.copies()) == copies)
     await scene.until(lambda: all(one.slot.tablet is not None for one in scene.copies()))
 
 

@@ -62,9 +62,9 @@ def test_a_strong_read_waits_until_every_member_has_answered() -> None:
         leader = scene.leader
         replica = leader.replicas.find(BUCKET)
         assert replica is not None
-        await replica.barrier()
+        await replica.confirmed(10.0)
         scene.cluster.network.stall(leader.host, scene.followers[0].host)
-        asked = asyncio.ensure_future(replica.barrier())
+        asked = asyncio.ensure_future(replica.confirmed(10.0))
         await asyncio.sleep(1)
         assert not asked.done(), "another may be leading by now"
         scene.cluster.network.heal()

@@ -71,28 +71,43 @@ class Keys:
     # --- looking up -------------------------------------------------------------------------------------------
 
     async def lookup(
-        self, key: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+        self,
+        key: object,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: WrittenTo | None = None,
+        strong: bool = False,
     ) -> dict[str, Any] | None:
         """The row of one key, or None."""
         await self.flush_if_needed()
         lookup = self.lookups.by_key(columns)
-        found = await lookup.find(lookup.one(key), at_least)
+        found = await lookup.find(lookup.one(key), at_least, strong)
         return lookup.row_of(found)
 
     async def lookup_many(
-        self, keys: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+        self,
+        keys: object,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: WrittenTo | None = None,
+        strong: bool = False,
     ) -> pa.Table:
         """A row for every key, in the order of the keys; NULLs for a missing key."""
         await self.flush_if_needed()
-        return await self.lookups.many(keys, columns, at_least)
+        return await self.lookups.many(keys, columns, at_least, strong)
 
     async def lookup_prefix(
-        self, prefix: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+        self,
+        prefix: object,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: WrittenTo | None = None,
+        strong: bool = False,
     ) -> pa.Table:
         """All rows with this bucket key (or these)."""
         await self.flush_if_needed()
         lookup = self.lookups.by_prefix(names_of(prefix), columns)
-        return await self.lookups.matching(lookup, prefix, at_least)
+        return await self.lookups.matching(lookup, prefix, at_least, strong)
 
     async def lookup_index(
         self,
@@ -101,11 +116,12 @@ class Keys:
         columns: Sequence[str] | None = None,
         *,
         at_least: WrittenTo | None = None,
+        strong: bool = False,
     ) -> pa.Table:
         """All rows whose indexed columns have these values."""
         await self.flush_if_needed()
         lookup = self.lookups.by_index(index, columns)
-        return await self.lookups.matching(lookup, values, at_least)
+        return await self.lookups.matching(lookup, values, at_least, strong)
 
     async def get_or_insert(self, keys: object, columns: Sequence[str] | None = None) -> pa.Table:
         """A row for every key, in the order of the keys; missing keys are inserted first.

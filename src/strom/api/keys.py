@@ -78,9 +78,18 @@ class Keys:
     # --- looking up -------------------------------------------------------------------------------------------
 
     def lookup(
-        self, key: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+        self,
+        key: object,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: WrittenTo | None = None,
+        strong: bool = False,
     ) -> dict[str, Any] | None:
         """The row of one key as a dict, or None. It sees what this connection wrote before.
+
+        With ``strong`` it sees whatever was acknowledged to anybody before the call, also while the leader of the
+        bucket changes: the server first asks the other copies, which takes a round trip among the servers. It waits
+        while one of them does not answer, and raises :class:`strom.errors.NotConfirmed` when that takes too long.
 
         >>> users.lookup(1)
         {'id': 1, 'name': 'ann', 'score': 7}
@@ -88,15 +97,20 @@ class Keys:
         {'price': 9.5}
         """
         lookups = self._ready()
-        quick = lookups.one_by_key(columns)
+        quick = None if strong else lookups.one_by_key(columns)
         found = None if quick is None else quick.find(key, at_least)
         if found is not None:
             return None if isinstance(found, Missing) else found
         lookup = lookups.by_key(columns)
-        return lookup.row_of(self._find(lookup, lookup.one(key), at_least))
+        return lookup.row_of(self._find(lookup, lookup.one(key), at_least, strong))
 
     def lookup_many(
-        self, keys: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+        self,
+        keys: object,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: WrittenTo | None = None,
+        strong: bool = False,
     ) -> pa.Table:
         """A row for every key, in the order of the keys; a row of NULLs for a missing key.
 
@@ -106,11 +120,11 @@ class Keys:
         lookups = self._ready()
         lookup = lookups.by_key(columns)
         batch = lookup.keys(keys)
-        quick = lookups.many_by_key(lookup)
+        quick = None if strong else lookups.many_by_key(lookup)
         found = None if quick is None else quick.find(batch, at_least)
         if found is not None:
             return found
-        return lookup.in_order(self._find(lookup, batch, at_least), batch.num_rows)
+        return lookup.in_order(self._find(lookup, batch, at_least, strong), batch.num_rows)
 
     def get_or_insert(self, keys: object, columns: Sequence[str] | None = None) -> pa.Table:
         """A row for every key, in the order of the keys; missing keys are inserted first.
@@ -124,7 +138,12 @@ class Keys:
         return self._session.run(self._face.get_or_insert(keys, columns))
 
     def lookup_prefix(
-        self, prefix: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+        self,
+        prefix: object,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: WrittenTo | None = None,
+        strong: bool = False,
     ) -> pa.Table:
         """All rows with this bucket key (or one of these), where it is a part of the primary key.
 
@@ -133,7 +152,7 @@ class Keys:
         >>> orders.lookup_prefix({"user": 7})
         """
         lookup = self._ready().by_prefix(names_of(prefix), columns)
-        return lookup.by_key(self._find(lookup, lookup.keys(prefix), at_least))
+        return lookup.by_key(self._find(lookup, lookup.keys(prefix), at_least, strong))
 
     def lookup_index(
         self,
@@ -142,6 +161,7 @@ class Keys:
         columns: Sequence[str] | None = None,
         *,
         at_least: WrittenTo | None = None,
+        strong: bool = False,
     ) -> pa.Table:
         """All rows whose indexed columns have these values (or one of these), those of the first value first.
 
@@ -150,7 +170,7 @@ class Keys:
         2
         """
         lookup = self._ready().by_index(index, columns)
-        return lookup.by_key(self._find(lookup, lookup.keys(values), at_least))
+        return lookup.by_key(self._find(lookup, lookup.keys(values), at_least, strong))
 
     def _ready(self) -> Lookups:
         """The lookups of the table, after this connection's rows were flushed."""
@@ -160,10 +180,12 @@ class Keys:
             self._session.flush_table(face.table_id)
         return face.lookups
 
-    def _find(self, lookup: Lookup, keys: pa.RecordBatch, at_least: WrittenTo | None) -> list[LookupHits]:
+    def _find(
+        self, lookup: Lookup, keys: pa.RecordBatch, at_least: WrittenTo | None, strong: bool
+    ) -> list[LookupHits]:
         """In this thread if that works, else on the loop, which can retry."""
-        found = lookup.find_directly(keys, at_least)
-        return self._session.run(lookup.find(keys, at_least)) if found is None else found
+        found = lookup.find_directly(keys, at_least, strong)
+        return self._session.run(lookup.find(keys, at_least, strong)) if found is None else found
 
     # --- indexes ----------------------------------------------------------------------------------------------
 

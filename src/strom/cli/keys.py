@@ -90,6 +90,12 @@ def lookup(
     index: Annotated[str | None, typer.Option(help="Look up by this index.")] = None,
     prefix: Annotated[bool, typer.Option("--prefix", help="Look up by the bucket key.")] = False,
     columns: Columns = None,
+    strong: Annotated[
+        bool,
+        typer.Option(
+            "--strong", help="See all that was acknowledged, also while leaders change; it may wait."
+        ),
+    ] = False,
     output: Output = OutputForm.table,
 ) -> None:
     """Print rows by key."""
@@ -101,15 +107,18 @@ def lookup(
     with connected(context) as database:
         target = _keyed(database.table(table))
         if index is not None:
-            found = target.lookup_index(index, _said(target, keys, _indexed(target, index)), wanted)
+            found = target.lookup_index(
+                index, _said(target, keys, _indexed(target, index)), wanted, strong=strong
+            )
             missing = 0
         elif prefix:
             given = [key_words(word) for word in keys] if "=" in keys[0] or keys[0][:1] == "{" else []
             by = list(given[0]) if given else list(target.bucket_key)
-            found = target.lookup_prefix(_said(target, keys, by), wanted)
+            found = target.lookup_prefix(_said(target, keys, by), wanted, strong=strong)
             missing = 0
         else:
-            found = target.lookup_many(_said(target, keys, target.primary_key), _with_key(target, wanted))
+            by_key = _said(target, keys, target.primary_key)
+            found = target.lookup_many(by_key, _with_key(target, wanted), strong=strong)
             there = found.column(target.primary_key[0]).is_valid()
             missing = found.num_rows - int(there.cast("int64").to_numpy().sum())
             found = found.filter(there)

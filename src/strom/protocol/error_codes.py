@@ -94,6 +94,7 @@ CODES: dict[type[StromError], int] = {
     errors.LakeOfAnotherTable: 20028,
     errors.LakeOfAnotherCluster: 20040,
     errors.OutcomeUnknown: 20041,
+    errors.NotConfirmed: 20042,
 }
 
 _BY_CODE = {code: kind for kind, code in CODES.items()}

@@ -154,6 +154,15 @@ class Leadership:
         self.barrier += 1
         return self.barrier
 
+    def unconfirmed(self, barrier: int) -> list[Member]:
+        """The counted members that have not echoed this barrier."""
+        return sorted(
+            member
+            for member in self.counted()
+            if member.server_id != self.member.server_id
+            and self._reports.get(member, NOTHING).barrier < barrier
+        )
+
     # --- changing the in-sync set ------------------------------------------------------------------------------
 
     def proposal(

@@ -11,6 +11,7 @@ from strom.client.cluster.patience import Patience
 from strom.errors import (
     Disconnected,
     LeaderNotAvailable,
+    NotConfirmed,
     NotLeader,
     RequestTimeout,
     Retry,
@@ -26,7 +27,7 @@ Result = TypeVar("Result")
 PASSING = (Retry, ServerStopping)
 """Transient errors: the same call may succeed later. A stopping server usually restarts."""
 
-MISPLACED = (NotLeader, UnknownBucket, LeaderNotAvailable, Disconnected, ServerStopping)
+MISPLACED = (NotLeader, NotConfirmed, UnknownBucket, LeaderNotAvailable, Disconnected, ServerStopping)
 """Errors after which the metadata should be refreshed."""
 
 UNCERTAIN = (Disconnected, RequestTimeout, ServerStopping)

@@ -173,13 +173,14 @@ class Lookup:
         keys: pa.RecordBatch,
         partitions: Mapping[str, int | None],
         at_least: Mapping[BucketId, WrittenUpTo] | None,
+        strong: bool = False,
     ) -> list[Request]:
         """One request per server. ``partitions``: the ids of those that exist; keys in others have no row."""
         by_server: dict[Address, list[BucketQuestion]] = {}
         for question in self._questions(keys, partitions):
             by_server.setdefault(self.cluster.leader(question.bucket), []).append(question)
         return [
-            Request(address, self.message(questions, at_least), questions)
+            Request(address, self.message(questions, at_least, strong=strong), questions)
             for address, questions in by_server.items()
         ]
 
@@ -188,8 +189,10 @@ class Lookup:
         questions: Sequence[BucketQuestion],
         at_least: Mapping[BucketId, WrittenUpTo] | None,
         rows_after: int | None = None,
+        *,
+        strong: bool = False,
     ) -> LookupRowsRequest:
-        """The message for these keys; ``rows_after``: for a page."""
+        """The message for these keys; ``rows_after``: for a page; ``strong``: leaders first make sure they lead."""
         return LookupRowsRequest(
             table_id=self.table.table_id,
             schema_id=self._schema_id,
@@ -197,6 +200,7 @@ class Lookup:
             index=self.shape.name,
             buckets_req=[_bucket_request(one, at_least, rows_after) for one in questions],
             timeout_ms=self.cluster.options.request_timeout_ms,
+            strong=strong or None,
         )
 
     def question(self, bucket: BucketId) -> LookupRowQuestion:
@@ -330,7 +334,10 @@ class Lookup:
     # --- in a thread that blocks ---------------------------------------------------------------------------------
 
     def find_directly(
-        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None = None
+        self,
+        keys: pa.RecordBatch,
+        at_least: Mapping[BucketId, WrittenUpTo] | None = None,
+        strong: bool = False,
     ) -> list[LookupHits] | None:
         """The rows of these keys, requested by this thread in one attempt; None where only ``find`` can go on.
 
@@ -341,7 +348,7 @@ class Lookup:
         if calls is None or partitions is None:
             return None
         try:
-            requests = self.ask(keys, partitions, at_least)
+            requests = self.ask(keys, partitions, at_least, strong)
         except LeaderNotAvailable:
             return None
         return calls.attempt([one.address for one in requests], lambda *lent: self._ask(lent, requests))
@@ -373,11 +380,14 @@ class Lookup:
     # --- on the loop ------------------------------------------------------------------------------------------
 
     async def find(
-        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None = None
+        self,
+        keys: pa.RecordBatch,
+        at_least: Mapping[BucketId, WrittenUpTo] | None = None,
+        strong: bool = False,
     ) -> list[LookupHits]:
         """The rows of these keys; retries transient errors."""
         return await self.cluster.retrying.run(
-            lambda: self._attempt(keys, at_least), between=self._between(keys)
+            lambda: self._attempt(keys, at_least, strong), between=self._between(keys)
         )
 
     def _between(self, keys: pa.RecordBatch) -> Callable[[StromError], Awaitable[None]]:
@@ -398,9 +408,9 @@ class Lookup:
             self.cluster.metadata.forget_partition(self.table.table_id, name)
 
     async def _attempt(
-        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None, strong: bool
     ) -> list[LookupHits]:
-        requests = self.ask(keys, await self._partitions(keys), at_least)
+        requests = self.ask(keys, await self._partitions(keys), at_least, strong)
         return self._read_all(requests, await asyncio.gather(*(self._send(one) for one in requests)))
 
     async def page(

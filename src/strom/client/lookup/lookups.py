@@ -100,11 +100,13 @@ class Lookups:
 
     # --- on the loop ------------------------------------------------------------------------------------------
 
-    async def many(self, keys: object, columns: Sequence[str] | None, at_least: WrittenTo | None) -> pa.Table:
+    async def many(
+        self, keys: object, columns: Sequence[str] | None, at_least: WrittenTo | None, strong: bool = False
+    ) -> pa.Table:
         """A row for every key, in the caller's order; NULLs for keys without a row."""
         lookup = self.by_key(columns)
         batch = lookup.keys(keys)
-        return lookup.in_order(await lookup.find(batch, at_least), batch.num_rows)
+        return lookup.in_order(await lookup.find(batch, at_least, strong), batch.num_rows)
 
     async def rows_of(self, keys: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
         """The existing rows of these keys."""
@@ -112,9 +114,11 @@ class Lookups:
         [batch] = lookup.by_key(await lookup.find(keys)).combine_chunks().to_batches() or [lookup.empty]
         return batch
 
-    async def matching(self, lookup: Lookup, keys: object, at_least: WrittenTo | None) -> pa.Table:
+    async def matching(
+        self, lookup: Lookup, keys: object, at_least: WrittenTo | None, strong: bool = False
+    ) -> pa.Table:
         """All rows that match any of the keys, those of the first key first."""
-        return lookup.by_key(await lookup.find(lookup.keys(keys), at_least))
+        return lookup.by_key(await lookup.find(lookup.keys(keys), at_least, strong))
 
 
 def names_of(keys: object) -> list[str]:

@@ -69,7 +69,11 @@ class LookupRowsBucketRequest(Message):
 
 
 class LookupRowsRequest(Message):
-    """``columns``: positions in the schema ``schema_id`` (empty: all). ``index``: its name; None: the primary key."""
+    """``columns``: positions in the schema ``schema_id`` (empty: all). ``index``: its name; None: the primary key.
+
+    ``strong``: the answer has everything that anybody was acknowledged before the question; the leader makes sure with
+    the other copies that it still is one. A bucket without other copies is answered at once.
+    """
 
     table_id: int = int64(1)
     schema_id: int = int32(2)
@@ -77,6 +81,7 @@ class LookupRowsRequest(Message):
     index: str | None = text(4, default=None)
     buckets_req: Sequence[LookupRowsBucketRequest] = repeated(5, LookupRowsBucketRequest, default=())
     timeout_ms: int | None = int32(6, default=None)
+    strong: bool | None = boolean(7, default=None)
 
 
 class LookupRowsBucketResponse(Message):

@@ -128,14 +128,18 @@ class BucketReplica:
     async def sealed(self, stage_id: bytes) -> None:
         if self.leading is None:
             raise self._not_leader()
-        await reached(self._waits.seals, self.leading.sealed(stage_id))
+        await reached(self._waits.seals, self.leading.sealed(stage_id), self.leading.advance)
 
-    async def barrier(self) -> None:
-        """Wait until it is certain that nobody else led after this was asked (R22)."""
-        if self.leading is None:
+    async def confirmed(self, wait_s: float) -> None:
+        leading = self.leading
+        if leading is None:
             raise self._not_leader()
-        number = self.leading.raise_barrier()
-        await reached(self._waits.barriers, number)
+        number = leading.leadership.raise_barrier()
+        try:
+            async with asyncio.timeout(wait_s):
+                await reached(self._waits.barriers, number, leading.advance)
+        except TimeoutError:
+            raise leading.not_confirmed(number, wait_s) from None
 
     def _not_leader(self) -> NotLeader:
         leader = None if self._entry is None else self._entry.leader

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strom.errors import TooFewInSync
+from strom.errors import NotConfirmed, TooFewInSync
 from strom.model.bucket import BucketId
 from strom.replication.bucket_entry import BucketEntry
 from strom.replication.divergence import EpochHistory
@@ -195,11 +195,18 @@ class LeadingBucket:
             self.journal.synced(self.journal.end)
             self.advance()
 
-    def raise_barrier(self) -> int:
-        """A new barrier, which every member echoes (R22)."""
-        number = self.leadership.raise_barrier()
-        self.advance()
-        return number
+    def not_confirmed(self, barrier: int, wait_s: float) -> NotConfirmed:
+        """Who did not echo a barrier in time, and what to do about it."""
+        bucket = self.tablet.bucket
+        silent = [str(member.server_id) for member in self.leadership.unconfirmed(barrier)]
+        return NotConfirmed(
+            f"bucket {bucket}: no answer from server {' and '.join(silent)} in {wait_s:g} s; its copy is in sync, "
+            "so another server may lead the bucket by now. Try again: a silent copy leaves the in-sync set by itself, "
+            "unless table.min.insync needs it; then start its server, or move the copy to another one "
+            "(strom cluster move). A lookup that is not strong does not wait for it",
+            bucket=str(bucket),
+            silent=silent,
+        )
 
     # --- the entry -------------------------------------------------------------------------------------------
 

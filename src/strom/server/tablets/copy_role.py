@@ -50,5 +50,11 @@ class CopyRole(Protocol):
     async def wait_to_serve(self) -> None:
         """Wait until they may; raises NotLeader when the role changes, LeaderNotAvailable when it takes long."""
 
+    async def confirmed(self, wait_s: float) -> None:
+        """Wait until it is certain that nobody else led after this was asked (R22).
+
+        Raises NotLeader when the role changes, NotConfirmed when a member does not answer in time.
+        """
+
     async def sealed(self, stage_id: bytes) -> None:
         """Wait until every member has a sealed stage; raises NotLeader when the role changes."""

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from strom.errors import StromError
 from strom.tablet.pending import Pending
 
 
-async def reached(pending: Pending, offset: int) -> None:
-    """Wait until ``offset`` is reached; raises what took the tablet away."""
+async def reached(pending: Pending, offset: int, look: Callable[[], None] | None = None) -> None:
+    """Wait until ``offset`` is reached; raises what took the tablet away.
+
+    ``look`` is called once the wait stands: it finds out whether the offset is reached already.
+    """
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     ticket = pending.add(offset, partial(settle, future))
     try:
+        if look is not None:
+            look()
         await future
     finally:
         pending.cancel(ticket)

@@ -56,6 +56,9 @@ RELEASED_BYTES = 16 * 1024 * 1024
 """Before taking this much, the thread frees what it had before."""
 WAIT_MS_DEFAULT = 30_000
 WAIT_MS_MAX = 600_000
+CONFIRM_S_MAX = 1.0
+"""How long a strong lookup waits for the other copies, and half of what its caller waits at most. Then the caller is
+told why, and looks whether another server leads by now."""
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +100,7 @@ class BucketLookup(Generic[R]):
     """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` builds the answer to an error.
 
     ``find`` takes the number of bytes that its rows may have, and raises ``MemoryNeeded`` for more; ``size`` tells how
-    many they are. ``single``: a key has at most one row.
+    many they are. ``single``: a key has at most one row. ``strong``: the leader first makes sure that it still is one.
     """
 
     bucket: BucketId
@@ -107,6 +110,7 @@ class BucketLookup(Generic[R]):
     size: Callable[[R], int]
     at_least: AtLeast | None = None
     single: bool = True
+    strong: bool = False
 
 
 class Pace:
@@ -218,6 +222,8 @@ class KeyReads:
             ready = self.ready(one.bucket, one.at_least)
             if ready is None or not one.single or not self.pace.allows(one.keys):
                 return None
+            if one.strong and self._tablets.slot(one.bucket).role is not None:
+                return None
             facts, tablet = ready
             facts.traffic.keys_in.inc(one.keys)
             began = self.pace.begin()
@@ -237,6 +243,8 @@ class KeyReads:
             slot = self._tablets.slot(one.bucket)
             self._tables.of(one.bucket.table_id).keys  # noqa: B018  # refuses a log table before it is opened
             tablet = await self.opened(slot)
+            if one.strong and slot.role is not None:
+                await slot.role.confirmed(min(wait_ms / 2000, CONFIRM_S_MAX))
             facts = self._table(one.bucket, tablet)
             if one.at_least is not None:
                 await self._visible(tablet, one.at_least, wait_ms, share)

@@ -175,6 +175,7 @@ class LookupRowsCalls:
             _size,
             at_least,
             single=request.index is None,
+            strong=bool(request.strong),
         )
 
     def _answer(self, part: _BucketPart) -> _Answer:
