@@ -9,7 +9,7 @@ WORKERS ?= 2
 SOURCES := $(shell find src benchmarks -name '*.py' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check quick test torture bench figures peer sim docs clean
+.PHONY: help setup demo check quick test torture bench figures peer sim campaign docs clean
 
 help: ## Show these verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ figures: $(STAMP) ## Keep the newest run, draw what pages show (RUN=… QUICKTOO
 
 sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7
 	@cd tests && ../$(BIN)/python -m simulation.history $(or $(SEED),0)
+
+campaign: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Events at random on a cluster of processes under load: SEED=7 EVENTS=50
+	@cd tests && ../$(BIN)/python -m campaign.campaign $(if $(SEED),--seed $(SEED)) --events $(or $(EVENTS),50)
 
 peer: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run the pyfluss client's own test-suite (TABLETS=3, ARGS=…)
 	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(ARGS)

@@ -6,6 +6,8 @@
         cluster.tablets[1].start()          the same server again, on the same folder and ports
 
 ZooKeeper is a real one (``zookeepers`` of them). Nothing is restarted by itself, and nothing outlives this process.
+With a :class:`~strom.testing.switchboard.Switchboard` every connection goes through it: of clients, between servers, to
+ZooKeeper. A process is known there by the name of its folder (``tablet-1``, ``coordinator-2``, ``zookeeper-3``).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from types import TracebackType
 from typing import Literal
 
 from strom.testing.process import ForegroundProcess
-from strom.testing.zookeeper import ZooKeeperEnsemble
+from strom.testing.switchboard import Switchboard
+from strom.testing.zookeeper import HOST, ZooKeeperEnsemble, free_ports
 
 SECRET = "a cluster of tests, whose secret everybody may know"
 
@@ -26,10 +29,33 @@ class RoleProcess(ForegroundProcess):
     """``strom coordinator`` or ``strom tablet``."""
 
     def __init__(
-        self, role: Literal["coordinator", "tablet"], folder: Path, settings: Mapping[str, object]
+        self,
+        role: Literal["coordinator", "tablet"],
+        folder: Path,
+        settings: Mapping[str, object],
+        board: Switchboard | None = None,
     ) -> None:
         super().__init__(folder, settings)
         self.role = role
+        self._board = board
+        if board is not None:
+            self.settings |= self._doors(board)
+
+    def _doors(self, board: Switchboard) -> dict[str, object]:
+        """Where it listens, and where others find it: behind the switchboard."""
+        clients, servers = free_ports(2)
+        return {
+            "bind.listeners": f"CLIENT://{HOST}:{clients}",
+            "advertised.listeners": f"CLIENT://{HOST}:{board.door(self.folder.name, clients)}",
+            "cluster.listener": f"{HOST}:{servers}",
+            "cluster.advertised-listener": f"{HOST}:{board.door(self.folder.name, servers)}",
+        }
+
+    def begin(self) -> None:
+        """Start it, without waiting."""
+        super().begin()
+        if self._board is not None and self._process is not None:
+            self._board.know(self.folder.name, self._process.pid)
 
     def command(self, ready_path: Path) -> list[str]:
         """The command that starts it."""
@@ -51,6 +77,7 @@ class ClusterProcess:
         coordinators: int = 1,
         zookeepers: int = 1,
         settings: Mapping[str, object] | None = None,
+        board: Switchboard | None = None,
     ) -> None:
         """Tablet servers are numbered from 1; each is in a rack of its own."""
         self.folder = Path(folder)
@@ -58,13 +85,13 @@ class ClusterProcess:
         secret = self.folder / "secret"
         shared = {
             "metadata.store": "zookeeper",
-            "zookeeper.addresses": self.zookeeper.addresses,
+            "zookeeper.addresses": self._zookeeper_addresses(board),
             "cluster.secret-file": secret,
             **(settings or {}),
         }
         self._secret = secret
         self.coordinators = [
-            RoleProcess("coordinator", self.folder / f"coordinator-{number}", shared)
+            RoleProcess("coordinator", self.folder / f"coordinator-{number}", shared, board)
             for number in range(1, coordinators + 1)
         ]
         self.tablets = {
@@ -72,9 +99,16 @@ class ClusterProcess:
                 "tablet",
                 self.folder / f"tablet-{number}",
                 {"server.id": number, "server.rack": f"rack-{number}", **shared},
+                board,
             )
             for number in range(1, tablets + 1)
         }
+
+    def _zookeeper_addresses(self, board: Switchboard | None) -> str:
+        if board is None:
+            return self.zookeeper.addresses
+        doors = (board.door(one.folder.name, one.port) for one in self.zookeeper.servers)
+        return ",".join(f"{HOST}:{port}" for port in doors)
 
     @property
     def roles(self) -> Sequence[RoleProcess]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -28,6 +29,8 @@ STOP_TIMEOUT_S = 30.0
 POLL_S = 0.01
 HOST = "127.0.0.1"
 
+PORTS = range(12000, 32000)
+"""Below those that systems give to outgoing connections."""
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=256", "-Xshare:auto")
 
 
@@ -239,13 +242,17 @@ class ZooKeeperEnsemble:
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """Ports that are free now, all different."""
-    sockets = []
+    """Ports that are free now, all different; the system gives none of them to anybody while their server is down."""
+    sockets: list[socket.socket] = []
     try:
-        for _ in range(count):
+        while len(sockets) < count:
             one = socket.socket()
-            sockets.append(one)
-            one.bind((HOST, 0))
+            try:
+                one.bind((HOST, PORTS.start + secrets.randbelow(len(PORTS))))
+            except OSError:
+                one.close()  # somebody has it
+            else:
+                sockets.append(one)
         return [one.getsockname()[1] for one in sockets]
     finally:
         for one in sockets:
