@@ -85,8 +85,8 @@ sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7
 campaign: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Events at random on a cluster of processes under load: SEED=7 EVENTS=50
 	@cd tests && ../$(BIN)/python -m campaign.campaign $(if $(SEED),--seed $(SEED)) --events $(or $(EVENTS),50)
 
-peer: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run the pyfluss client's own test-suite (TABLETS=3, ARGS=…)
-	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(ARGS)
+peer: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run the pyfluss client's own test-suite (TABLETS=3, or a cluster: SERVERS=3 MOVING=1; ARGS=…)
+	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(if $(SERVERS),--servers $(SERVERS)) $(if $(MOVING),--moving) $(ARGS)
 
 docs: $(STAMP) ## Write the references, then docs/ as a site in build/site
 	@$(BIN)/python -m strom.cli.pages.references docs

@@ -2,6 +2,8 @@
 
     make peer                        every test, none left out
     make peer TABLETS=3 ARGS="-k admin"
+    make peer SERVERS=3              against a cluster: ZooKeeper, two coordinators, three copies of every bucket
+    make peer SERVERS=3 MOVING=1     the same, and every bucket gets another leader every few seconds
 
 The source package comes from PyPI into a temporary folder and an environment of its own (`.venv-peer`); nothing of it
 stays in this repository. Getting at the source package needs `cargo` on the path, because its build system asks for it.
@@ -16,42 +18,110 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import strom
+from strom.errors import StromError
+from strom.testing.cluster_process import ClusterProcess
 from strom.testing.process import ServerProcess
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = ROOT / ".venv-peer"
 NEEDS = ["pyfluss==1.0.0", "maturin", "pytest", "pytest-asyncio", "filelock", "pyarrow", "pandas"]
+SETTINGS = {
+    "bind.listeners": "CLIENT://127.0.0.1:0,SASL://127.0.0.1:0",
+    "security.protocol.map": "SASL:sasl",
+    "security.sasl.plain.credentials": "admin=admin-secret,alice=alice-secret",
+}
+COPIES = 3
+MOVE_EVERY_S = 3.0
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server below is stopped too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers below are stopped too
     options = _options()
     python = _environment()
-    with tempfile.TemporaryDirectory(prefix="strom-peer-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="strom-peer-") as scratch, ExitStack() as running:
         suite = _source(python, Path(scratch)) / "bindings" / "python" / "test"
-        settings = {
-            "bind.listeners": "CLIENT://127.0.0.1:0,SASL://127.0.0.1:0",
-            "security.protocol.map": "SASL:sasl",
-            "security.sasl.plain.credentials": "admin=admin-secret,alice=alice-secret",
+        addresses = running.enter_context(_served(Path(scratch) / "data", options))
+        if options.moving:
+            running.enter_context(_moving(addresses["CLIENT"]))
+        environment = os.environ | {
+            "FLUSS_BOOTSTRAP_SERVERS": addresses["CLIENT"],
+            "FLUSS_SASL_BOOTSTRAP_SERVERS": addresses["SASL"],
         }
-        with ServerProcess(Path(scratch) / "data", tablets=options.tablets, settings=settings) as server:
-            environment = os.environ | {
-                "FLUSS_BOOTSTRAP_SERVERS": server.addresses["CLIENT"],
-                "FLUSS_SASL_BOOTSTRAP_SERVERS": server.addresses["SASL"],
-            }
-            command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *options.words]
-            return subprocess.run(command, cwd=suite, env=environment, check=False).returncode
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *options.words]
+        return subprocess.run(command, cwd=suite, env=environment, check=False).returncode
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tablets", type=int, default=1)
+    parser.add_argument("--tablets", type=int, default=1, help="tablet servers that share one folder")
+    parser.add_argument("--servers", type=int, help="tablet servers of a cluster, instead")
+    parser.add_argument("--moving", action="store_true", help="move the leaders of the cluster all the time")
+    parser.add_argument("--logs", type=Path, help="a file for what the servers of the cluster log")
     parser.add_argument("words", nargs="*", help="more words for pytest")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.moving and options.servers is None:
+        parser.error("--moving needs a cluster: --servers 3")
+    return options
+
+
+@contextmanager
+def _served(folder: Path, options: argparse.Namespace) -> Iterator[Mapping[str, str]]:
+    """A server or a cluster; gives the addresses of its listeners."""
+    if options.servers is None:
+        with ServerProcess(folder, tablets=options.tablets, settings=SETTINGS) as server:
+            yield server.addresses
+        return
+    settings = SETTINGS | {"default.replication.factor": min(COPIES, options.servers)}
+    with ClusterProcess(folder, tablets=options.servers, coordinators=2, settings=settings) as cluster:
+        try:
+            yield cluster.coordinators[0].addresses
+        finally:
+            if options.logs is not None:
+                options.logs.write_text(cluster.output())
+
+
+@contextmanager
+def _moving(address: str) -> Iterator[None]:
+    """Let other servers lead all buckets, every few seconds."""
+    ended = threading.Event()
+    moves = 0
+
+    def move() -> None:
+        nonlocal moves
+        with strom.connect(address) as db:
+            while not ended.wait(MOVE_EVERY_S):
+                moves += _move_all(db)
+
+    thread = threading.Thread(target=move, name="moving")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        print(f"{moves} times a bucket got another leader", flush=True)
+
+
+def _move_all(db: strom.Database) -> int:
+    """Give every bucket the next leader among its copies in sync; return how many have another one."""
+    moved = 0
+    for one in db.bucket_copies():
+        others = [server for server in one.in_sync if server != one.leader]
+        following = [server for server in others if one.leader is not None and server > one.leader]
+        try:
+            db.move_bucket(one.table, one.bucket, leader=(following or others)[0], partition=one.partition)
+        except (StromError, IndexError):
+            continue  # it was dropped, or has no other copy in sync right now
+        moved += 1
+    return moved
 
 
 def _environment() -> Path:

@@ -53,6 +53,11 @@ class Coordinator:
             return catalog
         return self._newest.change(self._advanced)[1].catalog
 
+    def catch_up(self) -> Catalog:
+        """The catalog with every commit that returned before this call, wherever it was made. Waits for the store."""
+        self._store.read()
+        return self.refresh()
+
     def _advanced(self, known: News) -> News:
         catalog, touched = known
         delta = self._store.changes_since(catalog.version)

@@ -171,6 +171,7 @@ SERVER_METRICS = _api(20054, Role.TABLET_SERVER, inner.ServerMetricsRequest, inn
 HEARTBEAT = _api(20055, Role.ANY, inner.HeartbeatRequest, inner.HeartbeatResponse)
 FORWARD = _api(20056, Role.COORDINATOR, inner.ForwardRequest, inner.ForwardResponse)
 LEAVE = _api(20057, Role.COORDINATOR, inner.LeaveRequest, inner.LeaveResponse)
+HEAR = _api(20058, Role.ANY, inner.HearRequest, inner.HearResponse)
 PULL = _api(20060, Role.LEADER, replication.PullRequest, replication.PullResponse, waits=True)
 POSITION = _api(20061, Role.TABLET_SERVER, replication.PositionRequest, replication.PositionResponse)
 COPY_BASE = _api(20062, Role.LEADER, replication.CopyBaseRequest, replication.CopyBaseResponse)
@@ -195,6 +196,7 @@ INNER_APIS = (
     HEARTBEAT,
     FORWARD,
     LEAVE,
+    HEAR,
     PULL,
     POSITION,
     COPY_BASE,

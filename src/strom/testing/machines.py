@@ -14,7 +14,7 @@ Each process is a host of its own. Time is the loop's and nothing runs in a thre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strom.aio.database import Database
@@ -24,7 +24,7 @@ from strom.client.cluster.options import ClientOptions
 from strom.errors import Disconnected, ForeignMetadata
 from strom.metadata.changes import Requirement, Update
 from strom.metadata.memory import MemoryStore
-from strom.metadata.store import Announcement, Snapshot
+from strom.metadata.store import Announcement, Snapshot, Watcher
 from strom.model.table import DEFAULT_DATABASE
 from strom.runtime.clock import Uptime
 from strom.runtime.random import Randomness
@@ -65,6 +65,9 @@ class RemoteStore(MortalStore):
         life.on_death.append(self._end_later)
         self._cut_since: float | None = None
         self._announced: dict[str, tuple[bytes, Announcement]] = {}
+        self.hard_of_hearing = False
+        """Whether it hears of the commits of others only when it is read: as if its connection were slow."""
+        self._heard = 0
 
     def _end_later(self) -> None:
         self._loop.call_later(SESSION_S, self._store.close)
@@ -99,11 +102,20 @@ class RemoteStore(MortalStore):
 
     def read(self, prefix: str = "") -> Snapshot:
         self._check_reach()
-        return super().read(prefix)
+        self.reads += 1
+        snapshot = super().read(prefix)
+        self._heard = snapshot.version
+        return snapshot
+
+    reads = 0
+    """How often it was read."""
 
     def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
         self._check_reach()
-        return super().commit(requirements, updates)
+        try:
+            return super().commit(requirements, updates)
+        finally:
+            self._heard = self._store.read().version
 
     def announce(self, key: str, value: bytes) -> Announcement:
         self._check_reach()
@@ -112,7 +124,12 @@ class RemoteStore(MortalStore):
         return announcement
 
     def changed_since(self, version: int) -> bool:
-        return self._cut_since is None and super().changed_since(version)
+        if self._cut_since is not None or (self.hard_of_hearing and self._heard <= version):
+            return False
+        return super().changed_since(version)
+
+    def watch(self, callback: Watcher) -> Callable[[], None]:
+        return super().watch(lambda version: None if self.hard_of_hearing else callback(version))
 
 
 class _Boots:

@@ -87,6 +87,18 @@ class HeartbeatResponse(Message):
     name: str | None = text(2, default=None)
 
 
+class HearRequest(Message):
+    """The active coordinator asks a server to know this version of the metadata before it answers."""
+
+    version: int = int64(1)
+
+
+class HearResponse(Message):
+    """``version``: that the server knows now, not lower than the one that was asked for."""
+
+    version: int = int64(1)
+
+
 class ForwardRequest(Message):
     """A coordinator that stands by passes a client's call on to the active one."""
 

@@ -10,7 +10,7 @@ from strom.server.tablets.catalog_view import CatalogChange, CatalogView
 
 
 class ServerLinks:
-    """One link per tablet server, which follows it to a new address, and one per coordinator that was active.
+    """One link per tablet server, which follows it to a new address, and one per address of a coordinator.
 
     A former active coordinator still answers what it was asked before another took over.
     """
@@ -26,11 +26,18 @@ class ServerLinks:
     @property
     def active(self) -> InnerLink:
         """The link to whoever is the active coordinator now."""
-        address = active_address(self._view.catalog)
+        return self._to_coordinator(active_address(self._view.catalog), "the active coordinator")
+
+    def to_coordinator(self, name: str) -> InnerLink:
+        """The link to a coordinator that is announced."""
+        found = self._view.catalog.coordinators.get(name)
+        address = None if found is None else found.listeners.get(INNER_LISTENER)
+        return self._to_coordinator(address, f"coordinator {name}")
+
+    def _to_coordinator(self, address: ListenerAddress | None, name: str) -> InnerLink:
         link = self._coordinators.get(address)
         if link is None:
-            link = InnerLink(self._world, self._secret, "the active coordinator", address)
-            self._coordinators[address] = link
+            link = self._coordinators[address] = InnerLink(self._world, self._secret, name, address)
         return link
 
     def to(self, server_id: int) -> InnerLink:

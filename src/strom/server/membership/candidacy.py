@@ -16,7 +16,7 @@ from strom.coordinator.entries import CoordinatorEntry
 from strom.coordinator.term import Term
 from strom.errors import StromError
 from strom.server.membership.metadata_contact import MetadataContact
-from strom.server.tablets.catalog_view import CatalogChange, CatalogView, TermView
+from strom.server.tablets.catalog_view import CatalogChange, CatalogView, Spread, TermView
 
 LOOK_S = 1.0
 """It is looked this often even if nothing was heard."""
@@ -40,10 +40,12 @@ class Candidacy:
         is_silent: Callable[[str], bool],
         begin: Callable[[TermView], Awaitable[None]],
         end: Callable[[], Awaitable[None]],
+        spread: Spread,
     ) -> None:
         """``is_silent``: whether the active coordinator of this name does not answer.
 
-        ``begin`` and ``end`` start and stop what only the active coordinator does.
+        ``begin`` and ``end`` start and stop what only the active coordinator does; ``spread`` is how the others hear of
+        what it has changed.
         """
         self._view = view
         self._entry = entry
@@ -51,6 +53,7 @@ class Candidacy:
         self._is_silent = is_silent
         self._begin = begin
         self._end = end
+        self._spread = spread
         self._term: TermView | None = None
         self._retired = False
         self._stepping = asyncio.Lock()
@@ -130,7 +133,7 @@ class Candidacy:
 
     async def _step_up(self, term: Term) -> None:
         logger.info("this is the active coordinator now, the %d. of the cluster", term.number)
-        self._term = TermView(self._view, term)
+        self._term = TermView(self._view, term, self._spread)
         try:
             await self._begin(self._term)
         except BaseException:

@@ -39,6 +39,7 @@ from strom.server.links.server_links import ServerLinks
 from strom.server.membership.candidacy import Candidacy
 from strom.server.membership.failover import Failover
 from strom.server.membership.forwarding import ActiveCalls, ForwardCalls
+from strom.server.membership.hearing import Hearing, HearingCalls
 from strom.server.membership.heartbeats import HeartbeatCalls
 from strom.server.membership.metadata_contact import MetadataContact
 from strom.server.membership.server_watch import ServerWatch
@@ -130,7 +131,7 @@ class ClusterCoordinator:
         self._lake = cluster_lake(self._settings, store.cluster_id)
         self._calls = ActiveCalls(links, LakeReads(view, self._world.clock, self._lake))
         site = await self._open_ports(view, links, store.cluster_id)
-        listeners = await self._open_inner()
+        listeners = await self._open_inner(view)
         self._announced = await self._announce(store, listeners)
         self._stand(store, view, links, listeners)
         await self._web.open(site)
@@ -166,13 +167,13 @@ class ClusterCoordinator:
             cluster=lambda catalog: cluster_facts(catalog, cluster_id, self._alive()),
         )
         state = StateCalls(view, servers, site.describe)
-        dispatch = Dispatch((*catalog_reads(view), self._calls, state))
+        dispatch = Dispatch((*catalog_reads(view, state), self._calls))
         await self._ports.open(self._place.endpoints, dispatch)
         return site
 
-    async def _open_inner(self) -> dict[str, ListenerAddress]:
+    async def _open_inner(self, view: CatalogView) -> dict[str, ListenerAddress]:
         """Take calls of servers; returns all addresses of this coordinator."""
-        groups = (HeartbeatCalls(0, self.name), ForwardCalls(self._calls), self._duty)
+        groups = (HeartbeatCalls(0, self.name), HearingCalls(view), ForwardCalls(self._calls), self._duty)
         host, port = self._place.inner
         self._inner = await open_inner_listener(self._world, self._secret, groups, host=host, port=port)
         inner = self._place.inner_at(self._inner.port)
@@ -207,6 +208,7 @@ class ClusterCoordinator:
             is_silent=watch.is_silent,
             begin=self._begin,
             end=self._end,
+            spread=Hearing(view, links, self.name, self._alive).spread,
         )
         watch.on_active = candidacy.wake
         self._tasks.spawn(view.follow(), "follow the metadata")

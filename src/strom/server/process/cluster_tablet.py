@@ -26,6 +26,7 @@ from strom.runtime.world import World
 from strom.server.folder.data_folders import DataFolders
 from strom.server.links.inner_link import INNER_LISTENER
 from strom.server.links.server_links import ServerLinks
+from strom.server.membership.hearing import HearingCalls
 from strom.server.membership.heartbeats import HeartbeatCalls
 from strom.server.membership.metadata_contact import MetadataContact
 from strom.server.membership.registration import ServerRegistration, wait_for_number
@@ -113,7 +114,7 @@ class ClusterTablet:
             ask=links.ask,
         )
         server.node.expiry.ask = lambda request: links.active.call(EXPIRE_STAGES, request)
-        await server.open(self._asked_to_stop, HeartbeatCalls(self.incarnation))
+        await server.open(self._asked_to_stop, HeartbeatCalls(self.incarnation), HearingCalls(view))
         await self._register(store, view, folders, server)
         self._watch_contact(store)
         shown = {one.name: one.address for one in server.endpoints}

@@ -91,7 +91,7 @@ class TabletServer:
         ``stop`` ends this server when the coordinator says so.
         """
         lake = LakeReads(self._view, self._world.clock, self._lake)
-        self._dispatch = Dispatch((*self.node.groups, *catalog_reads(self._view), lake, self._state))
+        self._dispatch = Dispatch((*self.node.groups, *catalog_reads(self._view, lake, self._state)))
         await self._open_ports(self._dispatch)
         control = TabletServerCalls(self.node.tablets.hold, self.node.stages, self.node.status, stop)
         groups: Sequence[CallGroup] = (control, self._state, *self.node.inner_groups, *more)

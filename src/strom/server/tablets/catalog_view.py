@@ -2,7 +2,8 @@
 
 Reading is free: the catalog is an immutable value. Changing waits for the disk, so it leaves the loop, one change at a
 time. Where several processes share the metadata, each looks for changes of the others: before it answers by name, when
-it meets an unknown id, when the store hears of one, and many times a second anyway.
+it meets an unknown id, when the store hears of one, and many times a second anyway. On several machines the store hears
+of them a little later; ``caught_up`` asks it for everything that was acknowledged anywhere.
 
 Any thread may look. Watchers are called on the loop only, one change after the other, with what was touched since their
 last call: what they keep per table belongs to the loop, and unchanged tables cost nothing.
@@ -11,7 +12,7 @@ last call: what they keep per table belongs to the loop, and unchanged tables co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -19,12 +20,23 @@ from strom.coordinator import commands
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.coordinator import Coordinator
 from strom.coordinator.term import Term
+from strom.errors import RequestTimeout
 from strom.runtime.tasks import Offload
 from strom.server.tablets.catalog_watchers import CatalogChange, CatalogWatchers, Watcher
+from strom.server.tablets.shared_turn import SharedTurn
 
-__all__ = ["CatalogChange", "CatalogView", "TermView"]
+__all__ = ["CatalogChange", "CatalogView", "Spread", "TermView"]
 
 FOLLOW_S = 0.05
+CATCH_UP_EVERY_S = 0.02
+"""A process asks the store itself for news no more often than this, however many ask for names that nobody has."""
+CATCH_UP_S = 3.0
+"""How long a question waits for a store that does not answer."""
+HEAR_S = 0.1
+"""How long news that are known to exist may take on their usual way, before the store itself is asked for them."""
+
+Spread = Callable[[int], Awaitable[None]]
+"""Returns when the other servers have heard of a version of the metadata."""
 
 
 class CatalogView:
@@ -37,6 +49,9 @@ class CatalogView:
         self._changing = asyncio.Lock()
         self._performing: set[asyncio.Task[Any]] = set()
         self._watchers = CatalogWatchers(coordinator)
+        self._catch_up = SharedTurn(lambda: offload.run(coordinator.catch_up), pause_s=CATCH_UP_EVERY_S)
+        self._expecting: dict[asyncio.Future[None], int] = {}
+        """Who waits for which version."""
 
     @property
     def catalog(self) -> Catalog:
@@ -56,8 +71,40 @@ class CatalogView:
         if not self._alone:
             self._coordinator.refresh()
             if _on_a_loop():
-                self._watchers.tell()
+                self._tell()
         return self._coordinator.catalog
+
+    async def caught_up(self) -> Catalog:
+        """The catalog including every change that was acknowledged before, by whatever process.
+
+        Many calls share one read of the store. Raises ``Retry`` if the store does not answer.
+        """
+        if not self._alone:
+            try:
+                async with asyncio.timeout(CATCH_UP_S):
+                    await self._catch_up()
+            except TimeoutError:
+                raise RequestTimeout("the metadata cannot be read right now: try again") from None
+        return self.fresh()
+
+    async def reached(self, version: int) -> Catalog:
+        """The catalog of this version or a later one. The version exists: another process was told of it."""
+        if self.fresh().version < version:
+            expecting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._expecting[expecting] = version
+            try:
+                await asyncio.wait([expecting], timeout=HEAR_S)
+            finally:
+                del self._expecting[expecting]
+        return self.catalog if self.catalog.version >= version else await self.caught_up()
+
+    def _tell(self) -> None:
+        """Call the watchers with what is new, and whoever waits for it."""
+        self._watchers.tell()
+        version = self.catalog.version
+        for expecting, wanted in list(self._expecting.items()):
+            if wanted <= version and not expecting.done():
+                expecting.set_result(None)
 
     async def perform(self, command: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Plan and commit a command of ``coordinator.commands``; its result.
@@ -69,13 +116,20 @@ class CatalogView:
         task.add_done_callback(self._performed)
         return await asyncio.shield(task)
 
+    async def perform_everywhere(self, command: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """As ``perform``; when it returns, the other servers that answer know of the change.
+
+        For what clients ask for by name: they may ask any server next.
+        """
+        return await self.perform(command, *arguments, **named)
+
     def _commit(self, command: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return self._coordinator.perform(command, *arguments, **named)
 
     async def _perform(self, commit: Callable[[], Any]) -> Any:
         async with self._changing:
             result = await self._offload.run(commit)
-        self._watchers.tell()
+        self._tell()
         return result
 
     def _performed(self, task: asyncio.Task[Any]) -> None:
@@ -115,10 +169,13 @@ class TermView(CatalogView):
     """The same for the time in which this process is the active coordinator: its changes are fenced by the term, and
     its watchers end with it."""
 
-    def __init__(self, view: CatalogView, term: Term) -> None:
+    def __init__(self, view: CatalogView, term: Term, spread: Spread | None = None) -> None:
+        """``spread``: how the other servers hear of what was changed; without it, in their own time."""
         self._coordinator, self._offload, self._alone = view._coordinator, view._offload, view._alone
         self._changing, self._performing, self._watchers = view._changing, view._performing, view._watchers
+        self._catch_up, self._expecting = view._catch_up, view._expecting
         self.term = term
+        self._spread = spread
         self._watching: list[Callable[[], None]] = []
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
@@ -126,6 +183,12 @@ class TermView(CatalogView):
         forget = super().watch(watcher)
         self._watching.append(forget)
         return forget
+
+    async def perform_everywhere(self, command: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        result = await self.perform(command, *arguments, **named)
+        if self._spread is not None:
+            await self._spread(self.catalog.version)
+        return result
 
     def _commit(self, command: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return self._coordinator.perform_in(self.term, command, *arguments, **named)

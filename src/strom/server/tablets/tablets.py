@@ -178,7 +178,10 @@ class Tablets:
         """Follow a change: only the buckets of what was touched are looked at, however many there are."""
         for bucket in self._touched(change):
             slot, leader = self._slots.get(bucket), change.catalog.leader_of(bucket)
-            if leader == self.server_id or (slot is not None and slot.role is not None):
+            is_copy = slot is not None and slot.role is not None
+            if is_copy and not change.catalog.has_bucket(bucket):
+                continue  # it was dropped: ``drop_copy`` follows
+            if leader == self.server_id or is_copy:
                 if slot is not None:
                     self._redefine(slot)
                     self._keep_series(slot, change.catalog)

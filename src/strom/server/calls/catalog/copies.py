@@ -68,7 +68,7 @@ class CopyCalls:
         return copies.MoveCopiesResponse(bucket=_copies(self._view.catalog, table, bucket, self._alive()))
 
     async def _lead(self, bucket: BucketId, leader: int) -> None:
-        await self._view.perform(commands.move_leader, bucket, leader, alive=self._alive())
+        await self._view.perform_everywhere(commands.move_leader, bucket, leader, alive=self._alive())
         if self._view.catalog.leader_of(bucket) != leader:
             raise InvalidRequest(
                 f"server {leader} cannot lead bucket {bucket} now: its copy is not in sync, or it does not answer. "

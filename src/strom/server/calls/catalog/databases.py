@@ -91,7 +91,7 @@ class DatabaseChanges:
         """Create a database, with a comment and custom properties."""
         request: messages.CreateDatabaseRequest = call.request
         comment, properties = _described(request)
-        await self._view.perform(
+        await self._view.perform_everywhere(
             commands.create_database,
             request.database_name,
             comment=comment,
@@ -105,7 +105,7 @@ class DatabaseChanges:
     async def drop_database(self, call: Call) -> Message:
         """Drop a database; with its tables only if ``cascade`` is set."""
         request: messages.DropDatabaseRequest = call.request
-        await self._view.perform(
+        await self._view.perform_everywhere(
             commands.drop_database,
             request.database_name,
             ignore_if_not_exists=request.ignore_if_not_exists,

@@ -58,7 +58,7 @@ class PartitionChanges:
     async def create_partition(self, call: Call) -> Message:
         """Create the partition of these values."""
         request: messages.CreatePartitionRequest = call.request
-        await self._view.perform(
+        await self._view.perform_everywhere(
             commands.create_partition,
             path_of(request.table_path),
             values_of(request.partition_spec),
@@ -70,7 +70,7 @@ class PartitionChanges:
     async def drop_partition(self, call: Call) -> Message:
         """Drop the partition of these values with everything in it."""
         request: messages.DropPartitionRequest = call.request
-        await self._view.perform(
+        await self._view.perform_everywhere(
             commands.drop_partition,
             path_of(request.table_path),
             values_of(request.partition_spec),

@@ -96,7 +96,7 @@ class TableChanges:
         path = path_of(request.table_path)
         if request.ignore_if_exists and self._view.fresh().find_table(path) is not None:
             return messages.CreateTableResponse()
-        await self._view.perform(
+        await self._view.perform_everywhere(
             commands.create_table,
             path,
             TableDescription.from_json(whole(request.table_json)),
@@ -110,14 +110,16 @@ class TableChanges:
         """Drop a table with everything in it."""
         request: messages.DropTableRequest = call.request
         path = path_of(request.table_path)
-        await self._view.perform(commands.drop_table, path, ignore_if_not_exists=request.ignore_if_not_exists)
+        await self._view.perform_everywhere(
+            commands.drop_table, path, ignore_if_not_exists=request.ignore_if_not_exists
+        )
         logger.info("dropped table %s", path)
         return messages.DropTableResponse()
 
     async def alter_table(self, call: Call) -> Message:
         """Add columns, set and unset properties."""
         request: own.AlterTableRequest = call.request
-        table = await self._view.perform(
+        table = await self._view.perform_everywhere(
             commands.alter_table,
             path_of(request.table_path),
             Alteration.from_json(memoryview(whole(request.changes_json))),
