@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RESULTS ?= bench-results
-WORKERS ?= 2
+WORKERS ?= 3
 SOURCES := $(shell find src benchmarks -name '*.py' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
@@ -50,7 +50,8 @@ check: $(STAMP) ## Format, lint, types, layers (seconds)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-# Two processes side by side, each with servers of its own; one of them has Spark. Some tests (ARGS=…) run in one.
+# Three processes side by side, each with servers of its own, two of them with Spark: each waits for a third of its time.
+# Some tests (ARGS=…) run in one process.
 test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run all tests (the long campaigns apart)
 	@$(BIN)/python -m pytest -m "not torture" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder)
 

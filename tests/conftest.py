@@ -71,15 +71,23 @@ def _loop_is_real() -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Side by side, the tests of a file stay in one process, and so do all that share a Spark: they are half of it."""
+    """Side by side, the tests of a file stay in one process. Those with Spark share two sessions: they are half of all,
+    and a session waits for much of its time."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByProcess(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
-            return "spark" if file.startswith("tests/spark/") else file
+            return _spark_of(file) or file
 
     return ByProcess(config, log)
+
+
+def _spark_of(file: str) -> str | None:
+    """Which of the two Sparks a file's tests use: joins and tiering one, everything else the other."""
+    if not file.startswith("tests/spark/"):
+        return None
+    return "spark 1" if "join" in file or file.startswith("tests/spark/tiering/") else "spark 2"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

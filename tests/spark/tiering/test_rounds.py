@@ -9,7 +9,16 @@ import pytest
 import strom
 from api.place import events
 from spark.tiering.place import USERS, tiered
-from spark.tiering.tiers import by_pyiceberg, facts_of, hot, iceberg, in_lake, same_rows, tier
+from spark.tiering.tiers import (
+    assert_all_landed,
+    by_pyiceberg,
+    facts_of,
+    hot,
+    iceberg,
+    in_lake,
+    same_rows,
+    tier,
+)
 from strom.errors import TableNotFound
 from strom.lake.rounds.parts import Bounds
 from strom.lake.rounds.planner import RoundPlanner
@@ -203,12 +212,10 @@ def test_a_partition_dropped_by_hand_leaves_the_lake_and_one_of_its_name_begins_
         table.drop_partition({"day": "d1"})
         write([{"id": n, "day": "d1"} for n in range(100, 105)])
         table.flush()
-        (end,) = tier(server, spark, table)
-        assert end.result is not None, end.error
+        assert_all_landed(tier(server, spark, table))
         assert in_lake(server, table)
         assert by_pyiceberg(server, table).num_rows == 25
         write([{"id": n, "day": "d1"} for n in range(200, 205)])
         table.flush()
-        (end,) = tier(server, spark, table)
-        assert end.result is not None, end.error
+        assert_all_landed(tier(server, spark, table))
         assert in_lake(server, table)

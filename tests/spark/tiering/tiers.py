@@ -45,6 +45,12 @@ def tier(server: ServerProcess, spark: SparkSession, *tables: strom.Table, **opt
     return heard.ends
 
 
+def assert_all_landed(ends: list[RoundEnd]) -> None:
+    """There were rounds, and each has a result. How many there were is up to what a round found when it began."""
+    assert ends
+    assert [end.error for end in ends if end.result is None] == []
+
+
 def facts_of(server: ServerProcess, table: strom.Table) -> LakeFacts:
     """What the coordinator knows of a table's lake."""
     with TieringCluster(server.address, retry_s=10) as cluster:
