@@ -146,7 +146,7 @@ def page(found: Kept, pictures: set[str]) -> str:
         "```\n"
         "make bench                    # every question in its full form: about an hour\n"
         "make bench QUICK=1            # less data, under five minutes (250 s when last timed)\n"
-        "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark, metadata, cluster, peers\n"
+        "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark, cluster, peers, …\n"
         "make bench ONLY=peers         # beside Kafka and Fluss, fetched from Maven Central; not in the quick form\n"
         "make bench ONLY=cluster       # three tablet servers, killed and frozen, beside clusters of Kafka and Fluss\n"
         "make figures                  # keep the newest run and draw; RUN=file for another one\n"

@@ -29,6 +29,16 @@ def cluster(
         yield running, db
 
 
+def copies(factor: int) -> dict[str, str]:
+    """The properties of a table with so many copies."""
+    return {"table.replication.factor": str(factor)}
+
+
+def server_pids(running: ClusterProcess) -> list[int]:
+    """The processes that do the work of writers and readers."""
+    return [one.pid for one in running.tablets.values()]
+
+
 def settle(db: strom.Database) -> None:
     """Wait until every bucket has a leader, and all its copies are in sync."""
     began = time.monotonic()

@@ -22,8 +22,8 @@ from strom.tablet.tablet import Tablet
 
 INLINE_BYTES_MAX = 256 * 1024
 """More than this is read by a thread."""
-BUCKET_BYTES_MAX = 1024 * 1024
-"""One bucket's part of an answer, unless a batch is larger: others have their turn."""
+BUCKET_BYTES_MIN = 1024 * 1024
+"""The least that a bucket may have of an answer: with many buckets, those behind it have their turn next."""
 JOURNAL_ENTRIES_MAX = 100
 STAGE_BYTES_MAX = 16 * 1024
 """A stage up to this size comes with the entry that names it; others are asked for."""
@@ -68,8 +68,7 @@ class AnswerPlan:
     def read(self, room: int) -> WireAnswer:
         """The answer with its bytes: at least one batch if there is one, and no more than ``room``."""
         question, answer = self.standing.question, self.facts
-        most = min(room, BUCKET_BYTES_MAX)
-        pulled = self.tablet.copy.batches_from(question.at, question.epoch_before, most)
+        pulled = self.tablet.copy.batches_from(question.at, question.epoch_before, room)
         if not isinstance(pulled, PulledBatches):
             raise OffsetOutOfRange("the log has changed since the question was judged", offset=question.at)
         if pulled.end_offset > question.at:
@@ -77,6 +76,14 @@ class AnswerPlan:
         if self.journal.end > question.journal:
             _set_journal(answer, self.journal, self.tablet)
         return answer
+
+
+def share_of(max_bytes: int, buckets: int) -> int:
+    """The part of an answer that each of so many buckets may have, unless a batch is larger.
+
+    A bucket that is alone has all of it: a follower reports once for what it got, and its leader waits for that.
+    """
+    return min(max_bytes, max(BUCKET_BYTES_MIN, max_bytes // max(1, buckets)))
 
 
 def plan_answer(standing: StandingQuestion, leading: LeadingBucket, losses: int) -> AnswerPlan:

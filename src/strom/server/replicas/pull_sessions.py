@@ -27,6 +27,7 @@ from strom.server.replicas.pull_answers import (
     copy_base,
     diverging,
     plan_answer,
+    share_of,
     size_of_answer,
 )
 from strom.server.replicas.pull_session import PullSession, WaitingCall
@@ -215,12 +216,12 @@ class PullSessions:
             self._tasks.spawn(self._answer_aside(session, plans, call.max_bytes), "read for a follower")
             return
         answers, session.told = session.told, []
-        room = call.max_bytes
+        room, share = call.max_bytes, share_of(call.max_bytes, len(plans))
         for plan in plans:
             if room <= 0:
                 self._put_back(session, plan)
                 continue
-            answer = self._read(session, plan, room)
+            answer = self._read(session, plan, min(room, share))
             if answer is not None:
                 room -= size_of_answer(answer)
                 answers.append(answer)
@@ -248,13 +249,13 @@ class PullSessions:
 
     async def _answer_aside(self, session: PullSession, plans: list[AnswerPlan], max_bytes: int) -> None:
         answers: list[WireAnswer] = []
-        room = max_bytes
+        room, share = max_bytes, share_of(max_bytes, len(plans))
         try:
             for plan in plans:
                 if room <= 0:
                     self._put_back(session, plan)
                     continue
-                answer = await self._read_aside(session, plan, room)
+                answer = await self._read_aside(session, plan, min(room, share))
                 if answer is not None:
                     room -= size_of_answer(answer)
                     answers.append(answer)
