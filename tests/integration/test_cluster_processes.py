@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import strom
+from cli.command import strom as command
 from strom.testing.cluster_process import ClusterProcess, RoleProcess
 from strom.testing.process import ServerFailed, alive
 from waiting import until_blocking
@@ -15,7 +20,8 @@ from waiting import until_blocking
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    with ClusterProcess(tmp_path_factory.mktemp("cluster"), tablets=3, coordinators=2) as running:
+    folder, pages = tmp_path_factory.mktemp("cluster"), {"http.port": 0}
+    with ClusterProcess(folder, tablets=3, coordinators=2, settings=pages) as running:
         yield running
 
 
@@ -52,6 +58,39 @@ def test_rows_that_were_acknowledged_are_there_when_their_server_is_killed_or_fr
 def leader_of(machines: ClusterProcess, db: strom.Database, name: str) -> RoleProcess:
     """A server that leads a bucket of the table."""
     return machines.tablets[db.table(name).describe().buckets[0].leader_id]
+
+
+def health(process: RoleProcess) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(f"http://{process.http_address}/health", timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def _degraded(processes: Sequence[RoleProcess]) -> bool:
+    return all((code, found["status"]) == (200, "degraded") for code, found in map(health, processes))
+
+
+def test_a_killed_server_is_told_by_health_doctor_and_metrics(machines: ClusterProcess) -> None:
+    with strom.connect(machines.address) as db:
+        db.create_table("watched", {"a": "BIGINT"}, buckets=3)
+        until_blocking(lambda: all(health(one)[1]["status"] == "healthy" for one in machines.roles), 60.0)
+        machines.tablets[3].kill()
+        until_blocking(lambda: _degraded(machines.coordinators), 20.0)
+        assert _degraded(machines.coordinators), "its buckets are led by others by now"
+        told = command("doctor", server=machines.address)
+        assert told.code == 0, "a server that is gone is no failure of the cluster"
+        assert "note  tablet server 3" in told.out
+        assert "does not answer since" in told.out
+        pages = [
+            urllib.request.urlopen(f"http://{one.http_address}/metrics", timeout=30).read().decode()
+            for one in machines.coordinators
+        ]
+        assert sum('strom_cluster_servers_gone{server="coordinator"} 1' in page for page in pages) == 1
+        machines.tablets[3].start()
+        until_blocking(lambda: not db.status()["cluster"]["buckets"]["under_replicated"], 60.0)
 
 
 def test_another_coordinator_takes_over_and_clients_go_on(machines: ClusterProcess) -> None:

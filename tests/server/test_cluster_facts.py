@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from coordinator.house import House, described, path
-from strom.coordinator import commands
+from strom.coordinator import commands, keys
 from strom.coordinator.catalog import ListenerAddress, ServerEntry
 from strom.coordinator.limits import DecisionLimits
+from strom.coordinator.replica_rows import ReplicaRows
+from strom.metadata.changes import Put
+from strom.model.bucket import BucketId
+from strom.replication.bucket_entry import BucketEntry, encode_bucket
 from strom.replication.registration import DataDisk, Registration
 from strom.server.status.cluster_facts import cluster_facts
 
@@ -51,3 +59,43 @@ def test_buckets_are_counted_by_what_they_lack() -> None:
         "under_min_insync": 2,
         "without_leader": 2,
     }
+
+
+def test_buckets_that_lack_something_are_named_and_the_rest_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = house()
+    decoded: list[BucketId] = []
+    get = ReplicaRows.get
+
+    def counting(rows: ReplicaRows, bucket: BucketId) -> BucketEntry | None:
+        decoded.append(bucket)
+        return get(rows, bucket)
+
+    monkeypatch.setattr(ReplicaRows, "get", counting)
+    assert cluster_facts(made.catalog, "x", {1, 2, 3})["lacking"] == {}
+    assert decoded == [], "nothing lacks, so no entry is read"
+    lost = BucketId(1, None, 1)
+    entry = get(made.catalog.replicas, lost)
+    assert entry is not None
+    behind = replace(entry, losses=1).with_in_sync(
+        one for one in entry.in_sync if one.server_id == entry.leader
+    )
+    made.store.commit([], [Put(keys.replicas(lost), encode_bucket(behind))])
+    found = cluster_facts(made.catalog, "x", {1, 2, 3})
+    kinds = ("under_min_insync", "under_replicated", "losses")
+    assert found["lacking"] == {kind: ["fluss.t bucket 1"] for kind in kinds}
+    made.store.commit([], [Put(keys.replicas(lost), encode_bucket(entry))])
+    assert made.catalog.replicas.lacking() == []
+    assert cluster_facts(made.catalog, "x", {1, 2, 3})["lacking"] == {}
+
+
+def test_a_server_that_was_restarted_leads_nothing_until_it_is_elected() -> None:
+    made = house()
+    again = Registration(1, 78, (DataDisk("d1", 0),), "rack1")
+    led = made.catalog.replicas.leader_count(1)
+    assert led > 0
+    made.do(commands.register_server, ServerEntry(1, {"CLIENT": ListenerAddress("h1", 9)}, again))
+    assert cluster_facts(made.catalog, "x", {1, 2, 3})["buckets"]["without_leader"] == led
+    made.do(commands.elect_leaders, [1], alive={1, 2, 3})
+    assert cluster_facts(made.catalog, "x", {1, 2, 3})["buckets"]["without_leader"] == 0

@@ -82,10 +82,12 @@ def status(context: typer.Context) -> None:
         print(f"coordinator  {one['address']}  {state}")
     if not any(one["active"] for one in found["coordinators"]):
         print("coordinator  none is active right now")
-    gone = [str(one["id"]) for one in found["servers"] if not one["alive"]]
+    gone = [_gone(one) for one in found["servers"] if not one["alive"]]
     away = f", not there: {', '.join(gone)}" if gone else ", all there"
     print(f"servers      {counted(len(found['servers']), 'tablet server')}{away}")
     print(f"buckets      {_buckets(found['buckets'])}")
+    if found.get("concerns"):
+        print(f"concerns     {len(found['concerns'])}: strom doctor says what to do about them")
     unhealthy = found["buckets"]["without_leader"] or found["buckets"]["under_min_insync"]
     raise typer.Exit(1 if unhealthy else 0)
 
@@ -136,6 +138,11 @@ def move(
         note(f"copies are being made: strom cluster buckets {table} shows when they are in sync")
 
 
+def _gone(server: dict[str, Any]) -> str:
+    since = f" (for {server['silent_s']:.0f} s: {server['why']})" if "silent_s" in server else ""
+    return f"{server['id']}{since}"
+
+
 def _row(one: BucketCopies) -> dict[str, Any]:
     return {
         "table": one.table,
@@ -170,6 +177,7 @@ def _buckets(counts: dict[str, int]) -> str:
         "under_min_insync": "with too few copies in sync to be written to",
         "under_replicated": "with fewer copies in sync than wanted",
         "moving": "on the move",
+        "losses": "in which acknowledged rows may have been given up",
     }
-    lacking = [f"{counts[key]} {word}" for key, word in words.items() if counts[key]]
+    lacking = [f"{counts[key]} {word}" for key, word in words.items() if counts.get(key)]
     return f"{counts['all']}: " + (", ".join(lacking) if lacking else "all copies in sync")

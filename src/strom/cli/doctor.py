@@ -143,8 +143,10 @@ def _server(connection: Connection) -> Iterator[Finding]:
                 "good",
                 f"the server at {connection.server} answers ({took:.0f} ms, {counted(len(names), 'table')})",
             )
-            yield from _disks(database.status())
-            for server in database.status()["servers"]:
+            status = database.status()
+            yield from _cluster(status.get("cluster"))
+            yield from _disks(status)
+            for server in status["servers"]:
                 yield from _clock(server)
             for name in names:
                 yield from _table(database.table(name).describe().buckets, name)
@@ -154,6 +156,20 @@ def _server(connection: Connection) -> Iterator[Finding]:
             f"the server at {connection.server}: {error}",
             "start one with `strom up`, or give its address with --server",
         )
+
+
+def _cluster(cluster: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """What the coordinator says of a cluster: nothing for a single machine."""
+    if cluster is None:
+        return
+    servers, buckets = len(cluster["servers"]), cluster["buckets"]["all"]
+    yield Finding(
+        "good",
+        f"a cluster of {counted(servers, 'tablet server')}, {counted(len(cluster['coordinators']), 'coordinator')} "
+        f"and {counted(buckets, 'bucket')}",
+    )
+    for one in cluster.get("concerns", ()):
+        yield Finding(one["level"], one["what"], one["advice"])
 
 
 def _disks(status: Mapping[str, Any]) -> Iterator[Finding]:

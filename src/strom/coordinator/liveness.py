@@ -36,6 +36,13 @@ class Returned(NamedTuple):
 Verdict = Suspected | Returned
 
 
+class Gone(NamedTuple):
+    """A server that does not answer."""
+
+    silent_s: float
+    why: str
+
+
 @dataclass(slots=True)
 class _Watched:
     heard_at: float
@@ -45,6 +52,8 @@ class _Watched:
     refused: bool = False
     """Whether a new connection was refused since then."""
     suspected: bool = False
+    why: str = ""
+    """It is suspected."""
     news: bool = field(default=False)
     """Whether ``suspected`` changed since the last look."""
 
@@ -101,6 +110,7 @@ class Liveness:
         for watched in self._watched.values():
             if not watched.suspected and self._due_at(watched) <= now:
                 watched.suspected, watched.news = True, not watched.news
+                watched.why = self._why(watched)
         return list(self._news())
 
     def _news(self) -> Iterator[Verdict]:
@@ -108,7 +118,7 @@ class Liveness:
             if watched.news:
                 watched.news = False
                 if watched.suspected:
-                    yield Suspected(server_id, self._why(watched))
+                    yield Suspected(server_id, watched.why)
                 else:
                     yield Returned(server_id)
 
@@ -126,6 +136,14 @@ class Liveness:
         """Whether a server that is followed does not answer."""
         watched = self._watched.get(server_id)
         return watched is not None and watched.suspected
+
+    def gone(self, now: float) -> dict[int, Gone]:
+        """The servers that are suspected: for how long nothing was heard of them, and why."""
+        return {
+            server_id: Gone(now - watched.heard_at, watched.why)
+            for server_id, watched in self._watched.items()
+            if watched.suspected
+        }
 
     def _due_at(self, watched: _Watched) -> float:
         silent_at = watched.heard_at + self._suspect_after_s

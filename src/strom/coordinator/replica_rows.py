@@ -7,7 +7,7 @@ they are checked when they come in and kept as bytes, and those that are asked f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from strom.coordinator.touched import Changed, bucket_in
@@ -16,37 +16,55 @@ from strom.model.bucket import BucketId
 from strom.replication.bucket_entry import BucketEntry, decode_bucket
 
 PREFIX = "replicas/"
-Index = SharingMap[int, SharingMap[str, bool]]
-"""By server, then by key."""
+Index = SharingMap[int, SharingMap[str, int]]
+"""By server, then by key. For a leader the value is the process that leads, by its incarnation."""
+Keys = SharingMap[str, bool]
 
 _decoded = lru_cache(maxsize=1 << 14)(decode_bucket)
+
+
+@lru_cache(maxsize=1 << 12)
+def _shared(incarnation: int) -> int:
+    """The same object for equal numbers: a million entries name a thousand processes."""
+    return incarnation
 
 
 class ReplicaRows:
     """All entries under ``replicas/``."""
 
-    __slots__ = ("_copies", "_led", "_rows")
+    __slots__ = ("_copies", "_lacking", "_led", "_rows")
 
     def __init__(self, rows: SharingMap[str, bytes] | None = None) -> None:
         """None at all; use ``changed``."""
         self._rows = rows or SharingMap()
         self._led: Index = SharingMap()
         self._copies: Index = SharingMap()
+        self._lacking: Keys = SharingMap()
 
     def changed(self, changed: Changed) -> ReplicaRows:
         """The rows after a change of the metadata."""
         found = ReplicaRows(self._rows.changed(changed.put, changed.gone))
         led, copies = _Moves(), _Moves()
+        lacking: dict[str, bool] = {}
         for key in changed.gone:
             before = self._entry(key)
-            led.move(key, _leader(before), ())
-            copies.move(key, _servers(before), ())
+            led.move(key, _leader(before), {})
+            copies.move(key, _servers(before), {})
         for key, value in changed.put.items():
             before, after = self._entry(key), decode_bucket(key, value)
             led.move(key, _leader(before), _leader(after))
             copies.move(key, _servers(before), _servers(after))
+            if lacks(after):
+                lacking[key] = True
+        found._lacking = self._lacking.changed(lacking, self._no_longer_lacking(changed, lacking))
         found._led, found._copies = led.applied(self._led), copies.applied(self._copies)
         return found
+
+    def _no_longer_lacking(self, changed: Changed, lacking: Mapping[str, bool]) -> list[str]:
+        if not self._lacking:
+            return []
+        touched = (*changed.gone, *(key for key in changed.put if key not in lacking))
+        return [key for key in touched if key in self._lacking]
 
     def get(self, bucket: BucketId) -> BucketEntry | None:
         """The entry of a bucket; None if it has none."""
@@ -71,6 +89,15 @@ class ReplicaRows:
         """The buckets of which this server has a copy, in order."""
         return _buckets(self._copies.get(server_id))
 
+    def led_by_former(self, server_id: int, incarnation: int) -> list[BucketId]:
+        """The buckets whose entries name another process of this server than the one of now: nobody leads them."""
+        led = self._led.get(server_id) or SharingMap()
+        return _buckets([key for key, found in led.items() if found != incarnation])
+
+    def lacking(self) -> list[BucketId]:
+        """The buckets whose entries alone say that something lacks, or that rows were given up; in order."""
+        return _buckets(self._lacking)
+
     def leader_count(self, server_id: int) -> int:
         """How many buckets this server leads."""
         return len(self._led.get(server_id) or ())
@@ -84,21 +111,21 @@ class _Moves:
     """Changes of an index, gathered by server."""
 
     def __init__(self) -> None:
-        self._put: dict[int, dict[str, bool]] = {}
+        self._put: dict[int, dict[str, int]] = {}
         self._gone: dict[int, list[str]] = {}
 
-    def move(self, key: str, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    def move(self, key: str, before: Mapping[int, int], after: Mapping[int, int]) -> None:
         if before == after:
             return
         for server in before:
             if server not in after:
                 self._gone.setdefault(server, []).append(key)
-        for server in after:
-            if server not in before:
-                self._put.setdefault(server, {})[key] = True
+        for server, value in after.items():
+            if before.get(server) != value:
+                self._put.setdefault(server, {})[key] = value
 
     def applied(self, index: Index) -> Index:
-        none: SharingMap[str, bool] = SharingMap()
+        none: SharingMap[str, int] = SharingMap()
         changed = {
             server: (index.get(server) or none).changed(self._put.get(server, {}), self._gone.get(server, ()))
             for server in {*self._put, *self._gone}
@@ -107,12 +134,17 @@ class _Moves:
         return index.changed(kept, [server for server in changed if server not in kept])
 
 
-def _leader(entry: BucketEntry | None) -> tuple[int, ...]:
-    return () if entry is None else (entry.leader,)
+def lacks(entry: BucketEntry) -> bool:
+    """Whether the entry alone says that copies are lacking or on the move, or that rows were given up."""
+    return len(entry.in_sync) < len(entry.wanted) or entry.moving or entry.losses > 0
 
 
-def _servers(entry: BucketEntry | None) -> tuple[int, ...]:
-    return () if entry is None else entry.servers
+def _leader(entry: BucketEntry | None) -> dict[int, int]:
+    return {} if entry is None else {entry.leader: _shared(entry.incarnation)}
+
+
+def _servers(entry: BucketEntry | None) -> dict[int, int]:
+    return {} if entry is None else dict.fromkeys(entry.servers, 1)
 
 
 def _buckets(found: Iterable[str] | None) -> list[BucketId]:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from strom.coordinator.liveness import REFUSED_GRACE_S, Liveness, Verdict
+from strom.coordinator.liveness import REFUSED_GRACE_S, Gone, Liveness, Verdict
 from strom.errors import Disconnected, RequestTimeout, StromError
 from strom.protocol.api_keys import HEARTBEAT, Api
 from strom.protocol.messages.inner import HeartbeatRequest, HeartbeatResponse
@@ -65,6 +65,11 @@ class Heartbeats:
     def followed(self) -> frozenset[int]:
         """The servers that are asked."""
         return frozenset(self._asking)
+
+    @property
+    def gone(self) -> dict[int, Gone]:
+        """The servers that do not answer."""
+        return self.liveness.gone(_now())
 
     async def run(self) -> None:
         """Look at what was heard, forever."""

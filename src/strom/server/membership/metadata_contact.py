@@ -8,6 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
+
+from strom.runtime.metrics import Metrics
+from strom.server.status.concern import Concern
 
 LOOK_S = 0.1
 """How often it is looked while there is no contact; otherwise when it could be lost at the earliest."""
@@ -31,6 +35,16 @@ class MetadataContact:
         """Whether there is no contact, as of the last look or right now."""
         return self._lost or self._silent_s() >= self._timeout_s
 
+    def facts(self) -> dict[str, Any]:
+        """For those who watch the cluster."""
+        return {"metadata_silent_s": self._silent_s(), "metadata_lost": self.lost}
+
+    def follow(self, metrics: Metrics) -> None:
+        """Register the gauge."""
+        metrics.gauge(
+            "strom_metadata_silent_seconds", "For how long ZooKeeper has not answered this process"
+        ).follow(self._silent_s)
+
     async def run(self) -> None:
         """Look, forever."""
         while True:
@@ -51,3 +65,18 @@ class MetadataContact:
             logger.info("the metadata answers again")
         for callback in self.on_change:
             callback()
+
+
+def contact_concerns(contact: MetadataContact, name: str) -> list[Concern]:
+    """What is wrong while the process of this name has no contact."""
+    if not contact.lost:
+        return []
+    silent_s = contact.facts()["metadata_silent_s"]
+    return [
+        Concern(
+            "bad",
+            "metadata_silent",
+            f"{name} has not reached ZooKeeper for {silent_s:.0f} s: nothing that needs the metadata is decided here",
+            "look at the network between them, and whether ZooKeeper has a majority",
+        )
+    ]

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from strom.coordinator.catalog import Catalog
-from strom.coordinator.liveness import Verdict
+from strom.coordinator.liveness import Gone, Verdict
 from strom.coordinator.term import NOBODY
 from strom.protocol.messages.inner import HeartbeatResponse
 from strom.server.links.server_links import ServerLinks
@@ -52,6 +52,11 @@ class ServerWatch:
     def alive(self) -> frozenset[int]:
         """The tablet servers that answer."""
         return self._tablets.liveness.alive
+
+    @property
+    def gone(self) -> dict[int, Gone]:
+        """The tablet servers that do not."""
+        return self._tablets.gone
 
     def is_silent(self, name: str) -> bool:
         """Whether the active coordinator of this name does not answer."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from strom._version import __version__
 from strom.coordinator import commands, keys
-from strom.coordinator.catalog import ListenerAddress
+from strom.coordinator.catalog import Catalog, ListenerAddress
 from strom.coordinator.coordinator import Coordinator
 from strom.coordinator.entries import CoordinatorEntry, encode_coordinator
 from strom.errors import StromError
@@ -41,7 +42,7 @@ from strom.server.membership.failover import Failover
 from strom.server.membership.forwarding import ActiveCalls, ForwardCalls
 from strom.server.membership.hearing import Hearing, HearingCalls
 from strom.server.membership.heartbeats import HeartbeatCalls
-from strom.server.membership.metadata_contact import MetadataContact
+from strom.server.membership.metadata_contact import MetadataContact, contact_concerns
 from strom.server.membership.server_watch import ServerWatch
 from strom.server.process.addresses import Addresses, advertised
 from strom.server.process.cluster_parts import (
@@ -56,6 +57,8 @@ from strom.server.process.ports import COORDINATOR_TYPE, Ports
 from strom.server.process.remote_status import RemoteStatus
 from strom.server.process.web_port import WebPort
 from strom.server.status.cluster_facts import cluster_facts
+from strom.server.status.cluster_metrics import ClusterGauges
+from strom.server.status.concern import Concern
 from strom.server.status.status import TabletServerStatus
 from strom.server.tablets.catalog_view import CatalogView, TermView
 from strom.server.web.site import Site
@@ -91,6 +94,7 @@ class ClusterCoordinator:
         self.name = world.randomness.token(NAME_BYTES).hex()
         """Of this process among the coordinators."""
         self._metrics = Metrics()
+        self._gauges = ClusterGauges(self._metrics, lambda: self.active)
         self._ports = Ports(world, settings, self._metrics, server_type=COORDINATOR_TYPE)
         self._web = WebPort(world, settings)
         self._duty = ActiveDutyCalls()
@@ -101,12 +105,15 @@ class ClusterCoordinator:
         self._announced: Announcement | None = None
         self._links: ServerLinks | None = None
         self._watch: ServerWatch | None = None
+        self._contact: MetadataContact | None = None
         self._candidacy: Candidacy | None = None
         self._node: CoordinatorNode | None = None
         self._failover: Failover | None = None
         self.over = asyncio.Event()
         """Never: it ends only when it is stopped."""
         self.addresses: Addresses
+        self.site: Site
+        """Its pages."""
 
     @property
     def active(self) -> bool:
@@ -130,7 +137,7 @@ class ClusterCoordinator:
         links = self._links = ServerLinks(self._world, self._secret, view)
         self._lake = cluster_lake(self._settings, store.cluster_id)
         self._calls = ActiveCalls(links, LakeReads(view, self._world.clock, self._lake))
-        site = await self._open_ports(view, links, store.cluster_id)
+        site = self.site = await self._open_ports(view, links, store.cluster_id)
         listeners = await self._open_inner(view)
         self._announced = await self._announce(store, listeners)
         self._stand(store, view, links, listeners)
@@ -150,7 +157,7 @@ class ClusterCoordinator:
         def servers() -> Sequence[TabletServerStatus]:
             alive = self._alive()
             return [
-                RemoteStatus(one, links.to(one), view, gone=one not in alive)
+                RemoteStatus(one, links.to(one), view, gone=one not in alive, now_ms=self._world.clock.now_ms)
                 for one in sorted(view.catalog.servers)
             ]
 
@@ -164,12 +171,28 @@ class ClusterCoordinator:
             folder=self._folder,
             connections=lambda: self._ports.connections,
             shared=False,
-            cluster=lambda catalog: cluster_facts(catalog, cluster_id, self._alive()),
+            cluster=lambda catalog: self._facts(catalog, cluster_id),
+            own=self._own_concerns,
+            role=lambda: "active coordinator" if self.active else "coordinator that stands by",
         )
         state = StateCalls(view, servers, site.describe)
         dispatch = Dispatch((*catalog_reads(view, state), self._calls))
         await self._ports.open(self._place.endpoints, dispatch)
         return site
+
+    def _facts(self, catalog: Catalog, cluster_id: str) -> Callable[[], dict[str, Any]]:
+        """Who is there is asked here, on the loop; the rest may take a while, and is done anywhere."""
+        alive, gone = self._alive(), {} if self._watch is None else self._watch.gone
+
+        def find() -> dict[str, Any]:
+            facts = cluster_facts(catalog, cluster_id, alive, gone)
+            self._gauges.take(facts)
+            return facts
+
+        return find
+
+    def _own_concerns(self) -> Sequence[Concern]:
+        return () if self._contact is None else contact_concerns(self._contact, "this coordinator")
 
     async def _open_inner(self, view: CatalogView) -> dict[str, ListenerAddress]:
         """Take calls of servers; returns all addresses of this coordinator."""
@@ -194,6 +217,8 @@ class ClusterCoordinator:
         """Watch the cluster, and stand for being the active coordinator."""
         settings = self._settings
         contact = MetadataContact(lambda: store.silent_s, settings["replica.session.timeout"] / 1000)
+        contact.follow(self._metrics)
+        self._contact = contact
         watch = self._watch = ServerWatch(
             view,
             links,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from strom._version import __version__
 from strom.coordinator.catalog import ServerEntry
@@ -28,14 +28,17 @@ from strom.server.links.inner_link import INNER_LISTENER
 from strom.server.links.server_links import ServerLinks
 from strom.server.membership.hearing import HearingCalls
 from strom.server.membership.heartbeats import HeartbeatCalls
-from strom.server.membership.metadata_contact import MetadataContact
+from strom.server.membership.metadata_contact import MetadataContact, contact_concerns
 from strom.server.membership.registration import ServerRegistration, wait_for_number
 from strom.server.process.addresses import Addresses, advertised
 from strom.server.process.cluster_parts import ClusterPlace, ClusterStore, OpenClusterStore, cluster_lake
 from strom.server.process.coordinator_node import limits_of
 from strom.server.process.tablet_server import TabletDoors, TabletServer
+from strom.server.process.web_port import WebPort
 from strom.server.replicas.copy_home import CopyHome
+from strom.server.status.concern import Concern
 from strom.server.tablets.catalog_view import CatalogView
+from strom.server.web.site import Site
 
 INCARNATIONS = 2**62
 STORE_AGAIN_S = 0.5
@@ -80,9 +83,12 @@ class ClusterTablet:
         self._registration: ServerRegistration | None = None
         self._server: TabletServer | None = None
         self._contact: MetadataContact | None = None
+        self._web = WebPort(world, settings)
         self.over = asyncio.Event()
         """Set when this process has to end, because another one took its place."""
         self.addresses: Addresses
+        self.site: Site
+        """Its pages."""
 
     async def start(self) -> Addresses:
         """Start everything; if a part fails, undo what was begun."""
@@ -117,8 +123,10 @@ class ClusterTablet:
         await server.open(self._asked_to_stop, HeartbeatCalls(self.incarnation), HearingCalls(view))
         await self._register(store, view, folders, server)
         self._watch_contact(store)
+        self.site = self._site(view, server, folders)
+        await self._web.open(self.site)
         shown = {one.name: one.address for one in server.endpoints}
-        self.addresses = Addresses(folders.roots[0], shown, None, (os.getpid(),))
+        self.addresses = Addresses(folders.roots[0], shown, self._web.address, (os.getpid(),))
         folders.announce({"process": os.getpid(), "address": self.addresses.address})
         logger.info(
             "started version %s as tablet server %s of cluster %s, on %s",
@@ -127,6 +135,24 @@ class ClusterTablet:
             store.cluster_id,
             ", ".join(folders.roots),
         )
+
+    def _site(self, view: CatalogView, server: TabletServer, folders: DataFolders) -> Site:
+        """The pages of this server alone."""
+        return Site(
+            view,
+            lambda: [server.node.status],
+            server.metrics,
+            self._world.clock,
+            self._world.offload,
+            folder=", ".join(folders.roots),
+            connections=lambda: server.connections,
+            shared=True,
+            own=self._own_concerns,
+            role=lambda: f"tablet server {self.server_id}",
+        )
+
+    def _own_concerns(self) -> Sequence[Concern]:
+        return () if self._contact is None else contact_concerns(self._contact, "this tablet server")
 
     async def _opened_store(self) -> ClusterStore:
         """The store; waits until the first coordinator has made a cluster of it."""
@@ -185,6 +211,9 @@ class ClusterTablet:
     def _watch_contact(self, store: ClusterStore) -> None:
         timeout_s = self._settings["replica.session.timeout"] / 1000
         contact = self._contact = MetadataContact(lambda: store.silent_s, timeout_s)
+        assert self._server is not None
+        self._server.node.contact = contact
+        contact.follow(self._server.metrics)
         changed = asyncio.Event()
         contact.on_change.append(changed.set)
         self._tasks.spawn(contact.run(), "watch the contact to the metadata")
@@ -212,6 +241,7 @@ class ClusterTablet:
     async def stop(self, *, cleanly: bool = True) -> bool:
         """Have the buckets led by others, then stop everything, in order; returns whether every log was closed."""
         timeout_s = self._settings["shutdown.timeout"] / 1000
+        await self._web.close()
         if cleanly and not self.over.is_set():
             await self._leave(timeout_s)
         await self._tasks.close()

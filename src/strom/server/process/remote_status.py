@@ -32,11 +32,13 @@ class RemoteStatus:
         facts: Callable[[], dict[str, Any]] = dict,
         *,
         gone: bool = False,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """``facts``: what is known here of its process, for the summary.
 
-        ``gone``: it does not answer, so it is not asked.
+        ``gone``: it does not answer, so it is not asked. ``now_ms``: the clock here.
         """
+        self._now_ms = now_ms
         self._gone = gone
         self.server_id = server_id
         self._link = link
@@ -57,12 +59,19 @@ class RemoteStatus:
         return list(answer.buckets) if answer.table_id == table_id else []
 
     async def summary(self) -> dict[str, Any]:
-        """Its own summary, or the error that it does not answer."""
+        """Its own summary, or the error that it does not answer.
+
+        In a cluster also how far its clock is ahead of this one's, as far as that is certain.
+        """
+        asked_ms = self._now_ms()
         try:
             answer = await self._call(SERVER_STATUS, ServerStatusRequest(), timeout_s=SUMMARY_TIMEOUT_S)
         except StromError as error:
             return {"tables": {}, "error": error.message}
         summary: dict[str, Any] = json.loads(bytes(answer.status_json))
+        if "now_ms" in summary:
+            then_ms = summary["now_ms"]
+            summary["clock_apart_s"] = (then_ms - min(max(then_ms, asked_ms), self._now_ms())) / 1000
         return {**summary, **self._facts()}
 
     async def samples(self) -> list[Sample]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from strom.rpc.budget import Budget
 from strom.runtime.compiling import Compiling
@@ -46,7 +47,9 @@ from strom.server.calls.publish.stages import StageCalls
 from strom.server.calls.replication import ReplicationCalls
 from strom.server.calls.writes import Writes
 from strom.server.folder.bucket_folders import BucketFolders
+from strom.server.membership.metadata_contact import MetadataContact
 from strom.server.replicas.copy_home import CopyHome
+from strom.server.replicas.copy_watch import CopyWatch
 from strom.server.replicas.replica_metrics import follow_replicas
 from strom.server.replicas.replica_settings import ReplicaSettings
 from strom.server.replicas.replicas import AskServer, Replicas
@@ -143,6 +146,8 @@ class TabletNode:
         if home is not None and ask is not None:
             self._replicate(home, ask)
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
+        if home is not None:
+            self.status.in_cluster = self._in_cluster
         self.status.clock_ahead_s = lambda: self._watch.time.ahead_ms() / 1000
         self._make_upkeep()
         _follow(metrics, self.tablets, self._space)
@@ -202,7 +207,16 @@ class TabletNode:
             ask,
         )
         self.inner_groups = (ReplicationCalls(replicas, self.tablets),)
-        follow_replicas(self._metrics, replicas)
+        self._copies = CopyWatch(replicas, self._world.clock, self._settings["replica.lag.max"] / 1000)
+        follow_replicas(self._metrics, replicas, self._copies)
+
+    _copies: CopyWatch
+    contact: MetadataContact | None = None
+    """To the metadata of a cluster, once it is watched."""
+
+    def _in_cluster(self) -> dict[str, Any]:
+        contact = {} if self.contact is None else self.contact.facts()
+        return {"now_ms": self._world.clock.now_ms(), "copies": {**self._copies.facts(), **contact}}
 
     def _log_calls(self, writes: Writes) -> Sequence[CallGroup]:
         """Calls on logs: those of log tables, and the changelogs of the others."""

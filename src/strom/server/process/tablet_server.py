@@ -66,7 +66,7 @@ class TabletServer:
         """``home`` and ``ask``: see ``TabletNode``."""
         self._world, self._view, self._doors, self._lake = world, view, doors, lake
         self._server_id = server_id
-        metrics = Metrics()
+        metrics = self.metrics = Metrics()
         self._ports = Ports(world, settings, metrics, server_type=TABLET_TYPE)
         self.node = TabletNode(
             world, settings, folders, server_id, view, metrics, self._ports.budget, home=home, ask=ask
@@ -78,6 +78,11 @@ class TabletServer:
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The listeners for clients, with the ports that were taken."""
         return self._ports.endpoints
+
+    @property
+    def connections(self) -> int:
+        """Connections of clients."""
+        return self._ports.connections
 
     @property
     def inner_port(self) -> int:

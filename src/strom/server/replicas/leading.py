@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from strom.errors import NotConfirmed, TooFewInSync
 from strom.model.bucket import BucketId
@@ -24,6 +25,13 @@ from strom.tablet.tablet import Tablet
 
 Wake = Callable[[BucketId, bool], None]
 """Something is new for the followers of a bucket: rows (True: at once), or only a watermark."""
+
+
+class CopyLag(NamedTuple):
+    """How far a copy is behind, and for how long."""
+
+    bytes: int
+    seconds: float
 
 
 @dataclass
@@ -165,6 +173,21 @@ class LeadingBucket:
             return self.began
         has_all = report.promised(self.tablet.durability) >= self.tablet.end_offset
         return max(pace.caught_up_at, heard_at) if has_all else pace.caught_up_at
+
+    def behind(self, server_id: int, heard_at: float, now: float) -> CopyLag | None:
+        """How far the copy of a server is behind this one, and for how long; None if it has everything.
+
+        ``heard_at``: when the server last asked for anything. A copy that has not asked in this epoch lacks everything,
+        as far as is known here.
+        """
+        member = next((one for one in self._paces if one.server_id == server_id), None)
+        report = None if member is None else self.leadership.report_of(member)
+        log = self.tablet.log
+        have = log.start_offset if report is None else max(report.end, log.start_offset)
+        if member is not None and have >= log.end_offset:
+            return None
+        since = self.began if member is None else self._caught_up_at(member, heard_at)
+        return CopyLag(log.bytes_from(have) if have < log.end_offset else 0, max(0.0, now - since))
 
     def lag(self) -> int:
         """How many offsets the copy that is furthest behind is behind; of those that asked in this epoch."""

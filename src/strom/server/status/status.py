@@ -80,6 +80,8 @@ class LocalStatus:
         self._rates: dict[int, dict[str, float]] = {}
         self.clock_ahead_s: Callable[[], float] = lambda: 0.0
         """How far the clock is ahead of the trusted time that rows expire by."""
+        self.in_cluster: Callable[[], dict[str, Any]] = dict
+        """What a server of a cluster says in addition."""
 
     async def table(self, table_id: int) -> list[WireBucketStatus]:
         """Every bucket of a table that this server leads."""
@@ -133,6 +135,7 @@ class LocalStatus:
             "disk_free_bytes": self._space.free_bytes,
             "disk_full": self._space.full,
             "clock_ahead_s": self.clock_ahead_s(),
+            **self.in_cluster(),
         }
 
     def _lake_lags(self, known: Mapping[BucketId, BucketFacts]) -> dict[int, int | None]:

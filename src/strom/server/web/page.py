@@ -38,8 +38,9 @@ def render_page(status: Mapping[str, Any], sort: str = "") -> str:
     """The whole page from the facts of /status.json; ``sort`` is the word of the column to sort tables by."""
     body = [
         "<h1>Strom</h1>",
-        f"<p>{_text(status['folder'])} · version {_text(status['version'])} · "
+        f"<p>{_text(_who(status))} · version {_text(status['version'])} · "
         f"up for {_duration(status['uptime_s'])} · {_count(status['connections'])} connections</p>",
+        *_cluster(status.get("cluster")),
         "<h2>Servers</h2>",
         _grid(
             ("Server", "Address", "Process", "Buckets", "Open", "Disk free", "State"),
@@ -54,6 +55,38 @@ def render_page(status: Mapping[str, Any], sort: str = "") -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<meta http-equiv='refresh' content='5'><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
     )
+
+
+def _who(status: Mapping[str, Any]) -> str:
+    return " · ".join((*([status["role"]] if "role" in status else []), status["folder"]))
+
+
+def _cluster(cluster: Mapping[str, Any] | None) -> list[str]:
+    """What a cluster lacks, who coordinates it, and what its servers have."""
+    if cluster is None:
+        return []
+    servers = cluster["servers"]
+    concerns = [
+        f"<li>{_bad(one['what']) if one['level'] == 'bad' else _text(one['what'])}<br>{_text(one['advice'])}</li>"
+        for one in cluster["concerns"]
+    ]
+    coordinators = ", ".join(
+        f"{one['address']} ({'active' if one['active'] else 'stands by'})" for one in cluster["coordinators"]
+    )
+    return [
+        "<h2>Cluster</h2>",
+        f"<p>Coordinators: {_text(coordinators)} · {_count(cluster['buckets']['all'])} buckets</p>",
+        f"<ul>{''.join(concerns)}</ul>" if concerns else "<p>All copies in sync, nothing to do.</p>",
+        _grid(
+            ("Tablet server", "Rack", "Leads", "Copies", "Disks", "State"),
+            ([*map(_text, (one["id"], one["rack"])), *_load(one)] for one in servers[:TABLES_SHOWN_MAX]),
+        ),
+    ]
+
+
+def _load(server: Mapping[str, Any]) -> list[str]:
+    state = "answers" if server["alive"] else _bad("does not answer")
+    return [*(_count(server[name]) for name in ("leads", "copies", "disks")), state]
 
 
 def _tables(tables: Sequence[Mapping[str, Any]], sort: str) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -17,10 +17,14 @@ from strom.rpc.http_server import HttpAnswer
 from strom.runtime.clock import Clock
 from strom.runtime.metrics import METRICS_TYPE, Metrics, labelled, render
 from strom.runtime.tasks import Offload
-from strom.runtime.units import counted, rough_size
+from strom.server.status.cluster_concerns import cluster_concerns
+from strom.server.status.concern import Concern, as_data
 from strom.server.status.status import TabletServers
 from strom.server.tablets.catalog_view import CatalogView
+from strom.server.web.health import health_answer, server_concerns
 from strom.server.web.page import render_page
+
+FindFacts = Callable[[], dict[str, Any]]
 
 
 class Site:
@@ -37,9 +41,12 @@ class Site:
         folder: str,
         connections: Callable[[], int],
         shared: bool,
-        cluster: Callable[[Catalog], dict[str, Any]] | None = None,
+        cluster: Callable[[Catalog], FindFacts] | None = None,
+        own: Callable[[], Sequence[Concern]] = tuple,
+        role: Callable[[], str] = str,
     ) -> None:
-        """``cluster``: the facts of a cluster of machines."""
+        """``cluster``: finds the facts of a cluster of machines, in any thread. ``own``: what is wrong with this
+        process of it; ``role``: which one it is."""
         self._view = view
         self._servers = servers
         self._metrics = metrics
@@ -49,6 +56,8 @@ class Site:
         self._connections = connections
         self._shared = shared
         self._cluster = cluster
+        self._own = own
+        self._role = role
         self._started = clock.monotonic()
 
     async def respond(self, path: str) -> HttpAnswer:
@@ -75,31 +84,23 @@ class Site:
         return HttpAnswer(content + "\n", "application/json")
 
     async def _health(self) -> HttpAnswer:
-        """Healthy: every tablet server answers, no bucket is offline, and no disk is full."""
+        """200 while everything can be read and written, else 503; the words say what is wrong."""
+        summaries = await self._summaries()
+        found = (await self._cluster_facts(self._view.fresh(), summaries)).get("cluster")
+        concerns = list(server_concerns(summaries, gone_is_bad=found is None))
+        concerns += self._own() if found is None else [Concern(**one) for one in found["concerns"]]
+        return health_answer(concerns, role=self._role())
+
+    async def _summaries(self) -> dict[int, dict[str, Any]]:
+        """What each tablet server says."""
         servers = self._servers()
-        summaries = await asyncio.gather(*(server.summary() for server in servers))
-        problems = [
-            f"tablet server {server.server_id}: {summary['error']}"
-            for server, summary in zip(servers, summaries, strict=True)
-            if summary.get("error")
-        ]
-        for server, summary in zip(servers, summaries, strict=True):
-            offline = sum(table["offline"] for table in summary["tables"].values())
-            if offline:
-                problems.append(f"tablet server {server.server_id}: {counted(offline, 'bucket')} offline")
-            if summary.get("disk_full"):
-                free = rough_size(summary["disk_free_bytes"])
-                problems.append(
-                    f"tablet server {server.server_id}: disk full, {free} left: writes are refused"
-                )
-        problems += _cluster_problems(await self._cluster_facts(self._view.fresh()))
-        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-        body = {"status": "unhealthy" if problems else "healthy", "problems": problems}
-        return HttpAnswer(json.dumps(body) + "\n", "application/json", status)
+        found = await asyncio.gather(*(server.summary() for server in servers))
+        return {server.server_id: summary for server, summary in zip(servers, found, strict=True)}
 
     async def _metrics_page(self) -> HttpAnswer:
         if self._shared:
             return HttpAnswer(await self._offload.run(render, self._metrics.samples()), METRICS_TYPE)
+        await self._cluster_facts(self._view.fresh(), {})
         samples = labelled(self._metrics.samples(), server="coordinator")
         servers = self._servers()
         found = await asyncio.gather(*(server.samples() for server in servers))
@@ -110,9 +111,7 @@ class Site:
     async def describe(self) -> dict[str, Any]:
         """Everything the status page shows, as plain data."""
         catalog = self._view.fresh()
-        servers = self._servers()
-        summaries = await asyncio.gather(*(server.summary() for server in servers))
-        by_id = {server.server_id: summary for server, summary in zip(servers, summaries, strict=True)}
+        by_id = await self._summaries()
         return {
             "version": __version__,
             "folder": self._folder,
@@ -121,23 +120,19 @@ class Site:
             "servers": [_server(catalog, server_id, summary) for server_id, summary in by_id.items()],
             "tables": await self._offload.run(_tables, catalog, list(by_id.values())),
             "sinks": _sinks(catalog),
-            **await self._cluster_facts(catalog),
+            **({"role": self._role()} if self._role() else {}),
+            **await self._cluster_facts(catalog, by_id),
         }
 
-    async def _cluster_facts(self, catalog: Catalog) -> dict[str, Any]:
+    async def _cluster_facts(
+        self, catalog: Catalog, summaries: Mapping[int, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """The facts of a cluster, with what is wrong with it; nothing for a single machine."""
         if self._cluster is None:
             return {}
-        return {"cluster": await self._offload.run(self._cluster, catalog)}
-
-
-def _cluster_problems(found: dict[str, Any]) -> list[str]:
-    """What is wrong with a cluster: buckets that cannot be written, or not be read."""
-    buckets = found.get("cluster", {}).get("buckets", {})
-    words = {
-        "without_leader": "without a leader",
-        "under_min_insync": "with fewer copies in sync than writes need",
-    }
-    return [f"{counted(buckets[key], 'bucket')} {word}" for key, word in words.items() if buckets.get(key)]
+        facts = await self._offload.run(self._cluster(catalog))
+        concerns = [*self._own(), *cluster_concerns(facts, summaries)]
+        return {"cluster": {**facts, "concerns": as_data(concerns)}}
 
 
 def _sinks(catalog: Catalog) -> list[dict[str, Any]]:
