@@ -1,20 +1,22 @@
 """One call after the other from a process of its own, and when each was answered: who waits notices every pause.
 
-``python -m benchmarks.call_loop appends|upserts|lookups ADDRESS TABLE``, until its input ends. Then it tells when each
-call was answered, on the clock that all processes of the machine share, and which calls failed.
+``python -m benchmarks.call_loop appends|upserts|lookups ADDRESS TABLE FILE``, until its input ends. The file gets
+a line for each call: when it began and when it was answered, on the clock that all processes of the machine share, and
+how it failed.
 """
 
 from __future__ import annotations
 
-import json
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,7 @@ from benchmarks.workload import small_batch
 ROOT = Path(__file__).parent.parent
 APART_S = 0.002
 """Between an answer and the next call: the loops are there to notice pauses, not to use up the processor."""
-END_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 5.0
 KEYS = 1000
 
 Call = Callable[[int], object]
@@ -36,51 +38,77 @@ Call = Callable[[int], object]
 class CallLoop:
     """A loop that runs, or has run; it tells when it has ended."""
 
+    began: list[int] = field(default_factory=list)
+    """When each call that was answered began, in nanoseconds."""
     answered: list[int] = field(default_factory=list)
-    """When each call was answered, in nanoseconds."""
     failed: list[str] = field(default_factory=list)
 
     def pause_s(self, began: int, ended: int) -> float:
         """The longest time without an answer that was not over at ``began`` and had begun by ``ended``."""
         first = max(bisect_left(self.answered, began), 1)
         last = bisect_left(self.answered, ended)
-        gaps = (b - a for a, b in zip(self.answered[first - 1 : last], self.answered[first:], strict=False))
-        return max(gaps) / 1e9
+        times = [*self.answered[first - 1 : last + 1]]
+        if last == len(self.answered):
+            times.append(ended)  # nothing came any more
+        return max(b - a for a, b in pairwise(times)) / 1e9
+
+    def seconds(self, began: int, ended: int) -> list[float]:
+        """How long each call took that was answered in this time."""
+        calls = zip(self.began, self.answered, strict=True)
+        return [(b - a) / 1e9 for a, b in calls if began <= a and b <= ended]
 
 
 @contextmanager
-def calling(kind: str, address: str, table: str) -> Iterator[CallLoop]:
-    """Calls while the block runs; what they met is known after it."""
-    command = [sys.executable, "-m", "benchmarks.call_loop", kind, address, table]
+def calling(
+    kind: str, address: str, table: str, *, module: str = "benchmarks.call_loop"
+) -> Iterator[CallLoop]:
+    """Calls while the block runs; what they met is known after it, also if the last one was never answered."""
     loop = CallLoop()
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with tempfile.NamedTemporaryFile("r", prefix="strom-bench-calls-") as calls:
+        command = [sys.executable, "-m", module, kind, address, table, calls.name]
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdin is not None
         assert process.stdout is not None
         try:
             if process.stdout.readline() != "running\n":
                 raise RuntimeError(f"the loop of {kind} did not start")
             yield loop
-            told, _ = process.communicate(timeout=END_TIMEOUT_S)
-            loop.answered, loop.failed = json.loads(told)
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_TIMEOUT_S)
         finally:
             process.kill()
+            process.wait()
+            process.stdout.close()
+        _read(loop, calls.read())
 
 
-def run(call: Call) -> None:
-    """Call until the input ends."""
-    call(0)
-    print("running", flush=True)
-    answered: list[int] = []
-    failed: list[str] = []
-    while not select.select([sys.stdin], [], [], APART_S)[0]:
-        try:
-            call(len(answered))
-        except Exception as error:
-            failed.append(repr(error))
+def _read(loop: CallLoop, told: str) -> None:
+    for line in told.splitlines():
+        began, answered, error = line.split(" ", 2)
+        if error:
+            loop.failed.append(error)
         else:
-            answered.append(time.monotonic_ns())
-    print(json.dumps([answered, failed]))
+            loop.began.append(int(began))
+            loop.answered.append(int(answered))
+
+
+def run(call: Call, path: str) -> None:
+    """Call until the input ends; a line for each call."""
+    call(0)
+    number = 0
+    with open(path, "w", buffering=1) as told:
+        print("running", flush=True)
+        while not select.select([sys.stdin], [], [], APART_S)[0]:
+            began, error = time.monotonic_ns(), ""
+            try:
+                call(number)
+            except Exception as problem:
+                error = repr(problem).replace("\n", " ")
+            number += 1
+            told.write(f"{began} {time.monotonic_ns()} {error}\n")
 
 
 def appends(table: strom.Table) -> Call:
@@ -115,9 +143,9 @@ def lookups(table: strom.Table) -> Call:
 
 
 def main(arguments: Sequence[str]) -> None:
-    kind, address, name = arguments
+    kind, address, name, path = arguments
     with strom.connect(address) as db:
-        run({"appends": appends, "upserts": upserts, "lookups": lookups}[kind](db.table(name)))
+        run({"appends": appends, "upserts": upserts, "lookups": lookups}[kind](db.table(name)), path)
 
 
 if __name__ == "__main__":
