@@ -17,7 +17,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,21 +32,28 @@ from campaign.checks import (
     check_tails,
     check_transactions,
     demand,
+    is_copied,
     log_rows,
+    rows_of,
 )
 from campaign.copies import check_copies, check_nothing_left
+from campaign.false_clock import FalseClock, clocks_can_jump
 from campaign.key_actors import (
+    COPIED,
+    KEYS,
     KeyWriter,
     PlainReader,
     StrongReader,
-    lookups_can_be_strong,
     make_keys,
 )
+from campaign.lake import check_lake
 from campaign.log_actors import LogTail, LogWriter, make_log
+from campaign.pipeline import copying, tier_once, tiering
+from campaign.small_disk import SmallDisk, disks_can_be_mounted
 from campaign.transaction_actors import TransactionWriter, WholeReader, make_transaction_tables
 from campaign.trouble import EVENTS, LONG_S, SHORT_S, Busy, Trouble
 from strom.errors import StromError
-from strom.testing.cluster_process import ClusterProcess
+from strom.testing.cluster_process import ClusterProcess, RoleProcess
 from strom.testing.switchboard import Switchboard
 from waiting import pause_blocking, until_blocking
 
@@ -55,7 +62,12 @@ BUCKETS = 3
 WRITERS = 3
 WELL_AGAIN_S = 90.0
 STOP_S = 90.0
-SETTINGS = {"log.segment.file-size": "256kb", "log.checkpoint.bytes": "64kb"}
+COPIED_S = 180.0
+SETTINGS = {
+    "data-disk.free-bytes-min": "8mb",
+    "log.segment.file-size": "256kb",
+    "log.checkpoint.bytes": "64kb",
+}
 
 
 @dataclass
@@ -68,6 +80,7 @@ class Report:
     own_keys: int = 0
     transactions: int = 0
     batches: int = 0
+    lake_rows: int = 0
     actors: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -76,15 +89,17 @@ class Report:
             f"{self.events.total()} events ({kinds})\n"
             f"{self.rows} acknowledged rows once and in order, {self.operations} operations on keys explained, "
             f"{self.own_keys} keys at their last version, {self.transactions} transactions whole, "
-            f"{self.batches} batches equal between copies\n" + "\n".join(self.actors)
+            f"{self.batches} batches equal between copies, {self.lake_rows} rows of the lake as in the log\n"
+            + "\n".join(self.actors)
         )
 
 
 class Campaign:
     """One of them, from its first process to its last check."""
 
-    def __init__(self, folder: Path, seed: int, *, quiet: bool = False) -> None:
+    def __init__(self, folder: Path, seed: int, *, pipeline: bool = True, quiet: bool = False) -> None:
         self.folder = folder
+        self.pipeline = pipeline
         self.seed = seed
         self.report = Report()
         self._quiet = quiet
@@ -92,30 +107,64 @@ class Campaign:
 
     def run(self, events: int, *, seconds: float = float("inf")) -> Report:
         """Let so many events happen, or as many as fit into the time; raises Broken."""
-        with (
-            Switchboard() as board,
-            ClusterProcess(
-                self.folder, tablets=TABLETS, coordinators=2, zookeepers=3, settings=SETTINGS, board=board
-            ) as cluster,
-        ):
+        settings = SETTINGS | {"lake.warehouse": f"file://{self.folder}/lake"}
+        disk = SmallDisk(self.folder / "tablet-3") if disks_can_be_mounted() else None
+        kept: Path | None = self.folder / "disk-of-tablet-3"
+        try:
+            with (
+                Switchboard() as board,
+                closing(
+                    ClusterProcess(
+                        self.folder,
+                        tablets=TABLETS,
+                        coordinators=2,
+                        zookeepers=3,
+                        settings=settings,
+                        board=board,
+                    )
+                ) as cluster,
+            ):
+                self._live(cluster, board, disk, events, seconds)
+                kept = None
+        finally:
+            if disk is not None:
+                disk.close(kept)
+        return self.report
+
+    def _live(
+        self, cluster: ClusterProcess, board: Switchboard, disk: SmallDisk | None, events: int, seconds: float
+    ) -> None:
+        clock = self._false_clock(cluster.tablets[2])
+        cluster.start()
+        with strom.connect(cluster.address) as db:
+            self._make_tables(db)
+            trouble = Trouble(cluster, board, db, self.seed)
+            trouble.disk, trouble.clock = disk, clock
             try:
-                self._live(cluster, board, events, seconds)
+                if self.pipeline:
+                    trouble.programs += [start(cluster.address, self.folder) for start in (copying, tiering)]
+                actors = self._actors(cluster.address)
+                for one in actors:
+                    one.start()
+                self._events(trouble, actors, events, seconds)
+                self._settle(trouble, actors)
+                self._check(db, actors)
+                self._check_pipeline(trouble)
             except BaseException:
                 (self.folder / "output.txt").write_text(cluster.output())
                 raise
-        return self.report
-
-    def _live(self, cluster: ClusterProcess, board: Switchboard, events: int, seconds: float) -> None:
-        with strom.connect(cluster.address) as db:
-            self._make_tables(db)
-            actors = self._actors(cluster.address)
-            for one in actors:
-                one.start()
-            trouble = Trouble(cluster, board, db, self.seed)
-            self._events(trouble, actors, events, seconds)
-            self._settle(trouble, actors)
-            self._check(db, actors)
+            finally:
+                for program in trouble.programs:
+                    program.kill()
         self._check_folders(cluster)
+
+    def _false_clock(self, server: RoleProcess) -> FalseClock | None:
+        """A clock for one server, if there can be one; seen from the next start on."""
+        if not clocks_can_jump():
+            return None
+        clock = FalseClock(self.folder / "clock")
+        server.environment = clock.environment
+        return clock
 
     def _make_tables(self, db: strom.Database) -> None:
         chance = random.Random(self.seed)
@@ -125,7 +174,6 @@ class Campaign:
 
     def _actors(self, address: str) -> list[Actor]:
         seed, numbers = self.seed, range(1, WRITERS + 1)
-        strong = [StrongReader(one, address, seed) for one in numbers] if lookups_can_be_strong() else []
         return [
             *(LogWriter(one, address, seed) for one in numbers),
             *(KeyWriter(one, address, seed) for one in numbers),
@@ -133,7 +181,7 @@ class Campaign:
             LogTail(1, address, seed),
             PlainReader(1, address, seed, WRITERS),
             WholeReader("whole-reader-1", address, seed),
-            *strong,
+            *(StrongReader(one, address, seed) for one in numbers),
         ]
 
     # --- events ------------------------------------------------------------------------------------------------
@@ -172,6 +220,8 @@ class Campaign:
 
     def _look(self, trouble: Trouble, actors: list[Actor]) -> None:
         """A broken promise ends the campaign at once, so that its evidence is fresh."""
+        for program in trouble.programs:
+            program.look()
         check_actors(actors)
         wrong = [*trouble.failures, *trouble.ended_by_themselves()]
         demand(not wrong, "\n".join(wrong))
@@ -222,6 +272,22 @@ class Campaign:
         readers = [one for one in actors if isinstance(one, WholeReader)]
         self.report.transactions = check_transactions(db, transactions, readers)
 
+    def _check_pipeline(self, trouble: Trouble) -> None:
+        """The copy becomes equal to what was copied, and the lake to the log."""
+        if not self.pipeline:
+            return
+        self.say("waiting for the copy and the lake")
+        try:
+            until_blocking(lambda: is_copied(trouble.db), COPIED_S)
+        except AssertionError:
+            copied, keys = rows_of(trouble.db, COPIED), rows_of(trouble.db, KEYS)
+            raise Broken(f"after {COPIED_S} s the copy is {copied}, and should be {keys}") from None
+        self.report.actors += [program.told for program in trouble.programs]
+        for program in trouble.programs:
+            program.kill()
+        demand(tier_once(trouble.cluster.address, self.folder) == 0, "strom tier --once failed")
+        self.report.lake_rows = check_lake(trouble.db, log_rows(trouble.db))
+
     def _check_folders(self, cluster: ClusterProcess) -> None:
         codes = cluster.stop()
         demand(codes == [0] * len(codes), f"servers stopped with {codes}")
@@ -241,11 +307,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
     parser.add_argument("--events", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--without-spark", action="store_true", help="no copying stream, no tiering")
     given = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="strom-campaign-"))
     print(f"seed {given.seed}; files in {folder}")
     try:
-        print(Campaign(folder, given.seed).run(given.events, seconds=given.seconds))
+        print(
+            Campaign(folder, given.seed, pipeline=not given.without_spark).run(
+                given.events, seconds=given.seconds
+            )
+        )
     except BaseException:
         traceback.print_exc()
         print(

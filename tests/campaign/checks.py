@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import strom
 from campaign.actor import Actor
-from campaign.key_actors import KEYS, SHARED, KeyWriter, PlainReader, StrongReader
+from campaign.key_actors import COPIED, KEYS, SHARED, KeyWriter, PlainReader, StrongReader
 from campaign.log_actors import LOG, LogTail, LogWriter, Row
 from campaign.transaction_actors import TransactionWriter, WholeReader, whole_transactions
 from strom.testing.linearizability import Operation, unexplained
@@ -117,6 +117,16 @@ def check_shared_keys(
         demand(wrong is None, f"key {key} is not linearizable: {wrong}")
         checked += len(operations)
     return checked
+
+
+def is_copied(db: strom.Database) -> bool:
+    """Whether the copy of the keys holds what they hold."""
+    return rows_of(db, KEYS) == rows_of(db, COPIED)
+
+
+def rows_of(db: strom.Database, table: str) -> list[dict[str, object]]:
+    """All rows of a table with keys."""
+    return sorted(db.table(table).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
 
 
 # --- transactions ----------------------------------------------------------------------------------------------

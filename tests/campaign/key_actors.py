@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 
 import strom
@@ -10,6 +9,8 @@ from campaign.actor import Actor
 from strom.testing.linearizability import Operation
 
 KEYS = "accounts"
+COPIED = "accounts_copied"
+"""What a stream of Spark makes of their changes."""
 SHARED = range(6)
 """Keys that everybody writes."""
 OWN_FROM = 1000
@@ -21,14 +22,15 @@ Value = tuple[int, int] | None
 
 
 def make_keys(db: strom.Database, durability: str, buckets: int) -> None:
-    """The table."""
-    db.create_table(
-        KEYS,
-        {"id": "BIGINT", "writer": "BIGINT", "number": "BIGINT"},
-        primary_key="id",
-        buckets=buckets,
-        properties={"table.durability": durability},
-    )
+    """The table and the one it is copied to."""
+    for name in (KEYS, COPIED):
+        db.create_table(
+            name,
+            {"id": "BIGINT", "writer": "BIGINT", "number": "BIGINT"},
+            primary_key="id",
+            buckets=buckets,
+            properties={"table.durability": durability},
+        )
 
 
 class KeyWriter(Actor):
@@ -94,7 +96,7 @@ class StrongReader(Actor):
     def step(self) -> None:
         key = self.chance.choice(SHARED)
         began = time.monotonic()
-        row = self._table.lookup(key, strong=True)  # type: ignore[call-arg]
+        row = self._table.lookup(key, strong=True)
         value = None if row is None else (row["writer"], row["number"])
         self.operations[key].append(Operation(False, value, began, time.monotonic(), self.name))
 
@@ -117,8 +119,3 @@ class PlainReader(Actor):
         version = 0 if row is None else int(row["number"])
         assert version >= before, f"{self.name}: key {key} had version {before}, and then {version}"
         self.newest[key] = version
-
-
-def lookups_can_be_strong() -> bool:
-    """Whether this version has strong lookups."""
-    return "strong" in inspect.signature(strom.Table.lookup).parameters

@@ -21,7 +21,11 @@ def make_log(db: strom.Database, durability: str, buckets: int) -> None:
         LOG,
         {"writer": "BIGINT", "number": "BIGINT", "text": "STRING"},
         buckets=buckets,
-        properties={"table.durability": durability},
+        properties={
+            "table.durability": durability,
+            "table.datalake.enabled": "true",
+            "table.datalake.freshness": "5 s",
+        },
     )
 
 

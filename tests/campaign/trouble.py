@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import strom
+from campaign.false_clock import FalseClock
 from campaign.key_actors import KEYS
 from campaign.log_actors import LOG
+from campaign.pipeline import Program
+from campaign.small_disk import SmallDisk
 from strom.errors import StromError
 from strom.testing.cluster_process import ClusterProcess, RoleProcess
+from strom.testing.process import ServerFailed
 from strom.testing.switchboard import CLIENT, Switchboard
-from strom.testing.zookeeper import ZooKeeperProcess
+from strom.testing.zookeeper import ZooKeeperFailed, ZooKeeperProcess
 
+STARTS = 8
 SHORT_S = (0.05, 2.5)
 LONG_S = (2.5, 9.0)
 """Longer than servers wait for ZooKeeper before they give up serving (6 s)."""
@@ -30,6 +35,9 @@ class Trouble:
     """A cluster and what is wrong with it now."""
 
     def __init__(self, cluster: ClusterProcess, board: Switchboard, db: strom.Database, seed: int) -> None:
+        self.disk: SmallDisk | None = None
+        self.clock: FalseClock | None = None
+        self.programs: list[Program] = []
         self.cluster = cluster
         self.board = board
         self.db = db
@@ -91,10 +99,17 @@ class Trouble:
         server.begin()
 
         def wait() -> None:
-            try:
-                server.wait_ready()
-            except Exception as error:
-                self.failures.append(f"{name} did not start again: {error}")
+            for _ in range(STARTS):
+                try:
+                    server.wait_ready()
+                    break
+                except (ServerFailed, ZooKeeperFailed) as error:
+                    if "ZooKeeper" not in str(error) or "cannot be reached" not in str(error):
+                        self.failures.append(f"{name} did not start again: {error}")
+                        break
+                    server.begin()  # as a supervisor does
+            else:
+                self.failures.append(f"{name} did not start in {STARTS} attempts")
             self.give_back(name)
 
         thread = threading.Thread(target=wait, daemon=True)
@@ -308,6 +323,48 @@ def move_leader(trouble: Trouble) -> Iterator[str]:
         yield f"{table} {number} to {server}"
 
 
+# --- disks, clocks, programs behind it -------------------------------------------------------------------------
+
+
+@contextmanager
+def fill_disk(trouble: Trouble) -> Iterator[str]:
+    """Less room than the server wants to have left; or none at all, so that writes fail in their middle."""
+    if trouble.disk is None:
+        raise Busy("no disk of its own")
+    trouble.take("disk")
+    leave = trouble.chance.choice([4 << 20, 64 << 10, 0])
+    trouble.disk.fill(leave)
+    yield f"{trouble.disk.folder.name}, {leave} bytes left"
+    trouble.disk.free()
+    trouble.give_back("disk")
+
+
+@contextmanager
+def jump_clock(trouble: Trouble) -> Iterator[str]:
+    """The wall clock of one server is wrong, and then right again."""
+    if trouble.clock is None:
+        raise Busy("no clock of its own")
+    trouble.take("clock")
+    seconds = trouble.chance.choice([-86_400, -3600, -5, 5, 3600, 86_400, 400 * 86_400])
+    trouble.clock.jump(seconds)
+    yield f"{seconds:+d} s"
+    trouble.clock.jump(0)
+    trouble.give_back("clock")
+
+
+@contextmanager
+def kill_program(trouble: Trouble) -> Iterator[str]:
+    """Spark and everything it started."""
+    if not trouble.programs:
+        raise Busy("no programs")
+    program = trouble.chance.choice(trouble.programs)
+    trouble.take(program.name)
+    program.kill_once()
+    yield program.name
+    program.look()
+    trouble.give_back(program.name)
+
+
 EVENTS: dict[str, tuple[int, Harm]] = {
     "kill tablet": (8, kill_tablet),
     "kill all tablets": (1, kill_all_tablets),
@@ -328,5 +385,8 @@ EVENTS: dict[str, tuple[int, Harm]] = {
     "cut coordinator from zookeeper": (2, cut_coordinator_from_zookeeper),
     "slow tablet": (3, slow_tablet),
     "move leader": (5, move_leader),
+    "fill disk": (4, fill_disk),
+    "jump clock": (4, jump_clock),
+    "kill Spark": (2, kill_program),
 }
 """Each kind of event: how often it comes in relation to others, and what it does."""

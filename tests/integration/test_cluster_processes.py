@@ -15,13 +15,20 @@ import strom
 from cli.command import strom as command
 from strom.testing.cluster_process import ClusterProcess, RoleProcess
 from strom.testing.process import ServerFailed, alive
+from strom.testing.switchboard import CLIENT, Switchboard
 from waiting import until_blocking
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+def network() -> Iterator[Switchboard]:
+    with Switchboard() as board:
+        yield board
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory, network: Switchboard) -> Iterator[ClusterProcess]:
     folder, pages = tmp_path_factory.mktemp("cluster"), {"http.port": 0}
-    with ClusterProcess(folder, tablets=3, coordinators=2, settings=pages) as running:
+    with ClusterProcess(folder, tablets=3, coordinators=2, settings=pages, board=network) as running:
         yield running
 
 
@@ -53,6 +60,30 @@ def test_rows_that_were_acknowledged_are_there_when_their_server_is_killed_or_fr
             assert numbers(table) == list(range(300)), "and so are they while one is frozen"
         finally:
             frozen.resume()
+
+
+@pytest.mark.parametrize("ways", ["to it", "from it", "both"])
+def test_rows_go_to_another_server_when_one_is_cut_off_one_way_or_both(
+    machines: ClusterProcess, network: Switchboard, ways: str
+) -> None:
+    with strom.connect(machines.address) as db:
+        table = db.create_table(f"cut {ways}".replace(" ", "_"), {"a": "BIGINT"}, buckets=1)
+        table.append(rows(0, 10))
+        db.flush()
+        leader = leader_of(machines, db, table.name).folder.name
+        others = [one.folder.name for one in machines.roles if one.folder.name != leader]
+        for other in (*others, "zookeeper-1", CLIENT):
+            if ways != "from it":
+                network.hold(other, leader)
+            if ways != "to it":
+                network.hold(leader, other)
+        try:
+            table.append(rows(10, 10))
+            db.flush()
+            assert leader_of(machines, db, table.name).folder.name != leader
+        finally:
+            network.heal()
+        assert numbers(table) == list(range(20))
 
 
 def leader_of(machines: ClusterProcess, db: strom.Database, name: str) -> RoleProcess:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Literal
 
 from strom.testing.process import ForegroundProcess
-from strom.testing.switchboard import Switchboard
+from strom.testing.switchboard import CLIENT, Switchboard
 from strom.testing.zookeeper import HOST, ZooKeeperEnsemble, free_ports
 
 SECRET = "a cluster of tests, whose secret everybody may know"
@@ -33,20 +33,23 @@ class RoleProcess(ForegroundProcess):
         role: Literal["coordinator", "tablet"],
         folder: Path,
         settings: Mapping[str, object],
-        board: Switchboard | None = None,
+        network: tuple[Switchboard, ZooKeeperEnsemble] | None = None,
     ) -> None:
         super().__init__(folder, settings)
         self.role = role
-        self._board = board
-        if board is not None:
-            self.settings |= self._doors(board)
+        self._board = None
+        if network is not None:
+            self._board, zookeeper = network
+            self.settings |= self._doors(self._board, zookeeper)
 
-    def _doors(self, board: Switchboard) -> dict[str, object]:
-        """Where it listens, and where others find it: behind the switchboard."""
+    def _doors(self, board: Switchboard, zookeeper: ZooKeeperEnsemble) -> dict[str, object]:
+        """Where it listens, where others find it, and where it finds ZooKeeper: behind the switchboard."""
         clients, servers = free_ports(2)
+        keepers = (board.door(one.folder.name, one.port, self.folder.name) for one in zookeeper.servers)
         return {
+            "zookeeper.addresses": ",".join(f"{HOST}:{port}" for port in keepers),
             "bind.listeners": f"CLIENT://{HOST}:{clients}",
-            "advertised.listeners": f"CLIENT://{HOST}:{board.door(self.folder.name, clients)}",
+            "advertised.listeners": f"CLIENT://{HOST}:{board.door(self.folder.name, clients, CLIENT)}",
             "cluster.listener": f"{HOST}:{servers}",
             "cluster.advertised-listener": f"{HOST}:{board.door(self.folder.name, servers)}",
         }
@@ -85,13 +88,14 @@ class ClusterProcess:
         secret = self.folder / "secret"
         shared = {
             "metadata.store": "zookeeper",
-            "zookeeper.addresses": self._zookeeper_addresses(board),
+            "zookeeper.addresses": self.zookeeper.addresses,
             "cluster.secret-file": secret,
             **(settings or {}),
         }
+        network = None if board is None else (board, self.zookeeper)
         self._secret = secret
         self.coordinators = [
-            RoleProcess("coordinator", self.folder / f"coordinator-{number}", shared, board)
+            RoleProcess("coordinator", self.folder / f"coordinator-{number}", shared, network)
             for number in range(1, coordinators + 1)
         ]
         self.tablets = {
@@ -99,16 +103,10 @@ class ClusterProcess:
                 "tablet",
                 self.folder / f"tablet-{number}",
                 {"server.id": number, "server.rack": f"rack-{number}", **shared},
-                board,
+                network,
             )
             for number in range(1, tablets + 1)
         }
-
-    def _zookeeper_addresses(self, board: Switchboard | None) -> str:
-        if board is None:
-            return self.zookeeper.addresses
-        doors = (board.door(one.folder.name, one.port) for one in self.zookeeper.servers)
-        return ",".join(f"{HOST}:{port}" for port in doors)
 
     @property
     def roles(self) -> Sequence[RoleProcess]:

@@ -36,6 +36,8 @@ class ForegroundProcess:
     def __init__(self, folder: Path | str, settings: Mapping[str, object] | None = None) -> None:
         self.folder = Path(folder)
         self.settings = dict(settings or {})
+        self.environment: dict[str, str] = {}
+        """In addition to that of this process."""
         self.started_in_s = 0.0
         """How long the last start took, from the command to being ready."""
         self._ready: dict[str, Any] = {}
@@ -63,6 +65,7 @@ class ForegroundProcess:
                 stdin=subprocess.PIPE,  # the server stops when this pipe closes
                 stdout=output,
                 stderr=output,
+                env=os.environ | self.environment,
                 start_new_session=True,
             )
 

@@ -50,9 +50,12 @@ class Switchboard:
             start_new_session=True,
         )
 
-    def door(self, target: str, port: int) -> int:
-        """Listen for connections to ``target``, which itself listens on ``port``; returns where."""
-        return int(self._say("door", target, port))
+    def door(self, target: str, port: int, source: str = "") -> int:
+        """Listen for connections to ``target``, which itself listens on ``port``; returns where.
+
+        A door that only ``source`` uses spares finding out who comes.
+        """
+        return int(self._say("door", target, port, source))
 
     def know(self, name: str, pid: int) -> None:
         """Connections of this process come from ``name``, from now on."""
@@ -134,9 +137,9 @@ class _Exchange:
             self._changed = asyncio.Event()
             print(json.dumps(found), flush=True)
 
-    async def door(self, target: str, port: int) -> int:
+    async def door(self, target: str, port: int, source: str) -> int:
         async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._serve(target, port, reader, writer)
+            await self._serve(source or self._source(writer), target, port, reader, writer)
 
         server = await asyncio.start_server(taken, HOST, 0)
         self._doors.append(server)
@@ -162,9 +165,8 @@ class _Exchange:
     # --- forwarding ---------------------------------------------------------------------------------------------
 
     async def _serve(
-        self, target: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, source: str, target: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        source = self._source(writer)
         try:
             back, forth = await asyncio.open_connection(HOST, port)
         except OSError:
