@@ -37,7 +37,7 @@ from campaign.checks import (
     rows_of,
 )
 from campaign.copies import check_copies, check_nothing_left
-from campaign.false_clock import FalseClock, clocks_can_jump
+from campaign.false_clock import FalseClock
 from campaign.key_actors import (
     COPIED,
     KEYS,
@@ -158,10 +158,8 @@ class Campaign:
                     program.kill()
         self._check_folders(cluster)
 
-    def _false_clock(self, server: RoleProcess) -> FalseClock | None:
-        """A clock for one server, if there can be one; seen from the next start on."""
-        if not clocks_can_jump():
-            return None
+    def _false_clock(self, server: RoleProcess) -> FalseClock:
+        """A clock for one server, seen from its next start on."""
         clock = FalseClock(self.folder / "clock")
         server.environment = clock.environment
         return clock

@@ -1,34 +1,35 @@
-"""A clock of one process that jumps: libfaketime, where it is installed (Debian's package ``faketime``)."""
+"""A wall clock of one process that jumps: Python's, patched when the process starts (``false_time/sitecustomize.py``).
+
+Debian's libfaketime would do it below Python, but also touches sleeping and waiting: under it a server takes half a
+minute to start, and sleeps fail.
+"""
 
 from __future__ import annotations
 
+import mmap
+import os
+import struct
 from pathlib import Path
 
-LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+SITE = Path(__file__).parent / "false_time"
+SECOND_NS = 1_000_000_000
 
 
 class FalseClock:
-    """The wall clock of a process; time that only passes is not touched."""
+    """What a process adds to the real time."""
 
     def __init__(self, file: Path) -> None:
+        file.write_bytes(struct.pack("<q", 0))
         self._file = file
-        self.jump(0)
+        with file.open("r+b") as opened:
+            self._added = mmap.mmap(opened.fileno(), 8)
 
     def jump(self, seconds: int) -> None:
         """Be so far from the real time, from now on."""
-        self._file.write_text(f"{seconds:+d}")
+        self._added[:] = struct.pack("<q", seconds * SECOND_NS)
 
     @property
     def environment(self) -> dict[str, str]:
         """What makes a process that is started with it see this clock."""
-        return {
-            "LD_PRELOAD": str(LIBRARIES[0]),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_CACHE_DURATION": "1",
-            "DONT_FAKE_MONOTONIC": "1",
-        }
-
-
-def clocks_can_jump() -> bool:
-    """Whether libfaketime is here."""
-    return bool(LIBRARIES)
+        path = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH", "")]))
+        return {"PYTHONPATH": path, "STROM_FALSE_CLOCK": str(self._file)}
