@@ -80,8 +80,8 @@ figures: $(STAMP) ## Keep the newest run, draw what pages show (RUN=… QUICKTOO
 	@$(BIN)/python -m benchmarks.keep --results $(RESULTS) $(RUN) $(if $(QUICKTOO),--quick-too)
 	@$(BIN)/python -m benchmarks.figures
 
-sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7
-	@cd tests && ../$(BIN)/python -m simulation.history $(or $(SEED),0)
+sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7, or of a whole cluster: CLUSTER=7
+	@cd tests && ../$(BIN)/python -m $(if $(CLUSTER),cluster_histories.history $(CLUSTER),simulation.history $(or $(SEED),0))
 
 campaign: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Events at random on a cluster of processes under load: SEED=7 EVENTS=50
 	@cd tests && ../$(BIN)/python -m campaign.campaign $(if $(SEED),--seed $(SEED)) --events $(or $(EVENTS),50)

@@ -14,6 +14,9 @@ from strom.metadata.memory import MemoryStore
 from strom.metadata.zookeeper.options import ZooKeeperOptions
 from strom.metadata.zookeeper.store import ZooKeeperStore
 from strom.runtime.files import LocalFiles
+from strom.testing.mortal import Life
+from strom.testing.random import SeededRandomness
+from strom.testing.remote_store import RemoteStore, StoreWeather
 from strom.testing.zookeeper import ZooKeeperEnsemble
 
 ROOTS = count()
@@ -27,6 +30,22 @@ class TestMemoryStore(MetadataContract):
     @pytest.fixture
     def other(self, store: MemoryStore) -> MemoryStore:
         return store.another()
+
+
+class TestRemoteStore(MetadataContract):
+    """As the processes of a simulated cluster have it, while all is well."""
+
+    @pytest.fixture
+    def shared(self) -> MemoryStore:
+        return MemoryStore()
+
+    @pytest.fixture
+    def store(self, shared: MemoryStore) -> RemoteStore:
+        return RemoteStore(Life("store"), shared, StoreWeather(SeededRandomness(1), session_s=1.0))
+
+    @pytest.fixture
+    def other(self, shared: MemoryStore) -> RemoteStore:
+        return RemoteStore(Life("other"), shared, StoreWeather(SeededRandomness(1), session_s=1.0))
 
 
 class TestEmbeddedStore(MetadataContract):

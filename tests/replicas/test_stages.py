@@ -156,3 +156,22 @@ def test_a_decision_goes_to_the_next_leader_though_nobody_repeats_it() -> None:
         assert await scene.numbers() == [1, 2, 3]
 
     play(scenario)
+
+
+def test_a_copy_drops_a_stage_that_is_gone_though_its_leader_has_none() -> None:
+    """A leader without stages had nothing to tell: who came back with one kept it."""
+
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        tx = await staged(scene, 1)
+        away = scene.followers[0]
+        away.kill()
+        await tx.abort()
+        await scene.until(lambda: sealed(scene) == [0, 0])
+        await scene.kill_leader()
+        await away.start()
+        await scene.until(lambda: scene.in_sync >= {away.server_id})
+        await scene.until(lambda: sealed(scene) == [0, 0])
+        assert await scene.numbers() == []
+
+    play(scenario, replica_lag_max="300 ms")

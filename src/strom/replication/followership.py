@@ -64,12 +64,23 @@ FollowerStep = Late | TakeBatches | CutTo | BeginBase | TakePiece | InstallBase
 class Followership:
     """One epoch of one follower. One question at a time: ask the next when the step of the last answer is done."""
 
-    def __init__(self, epoch: int, member: Member, promise: CopyPromise, asks: Iterator[int]) -> None:
-        """``asks`` counts the questions of the whole process, from 1, so that no two are taken for each other."""
+    def __init__(
+        self,
+        epoch: int,
+        member: Member,
+        promise: CopyPromise,
+        asks: Iterator[int],
+        *,
+        holds_stages: bool = False,
+    ) -> None:
+        """``asks`` counts the questions of the whole process, from 1, so that no two are taken for each other.
+
+        ``holds_stages``: the copy has stages, which the leader may have dropped.
+        """
         self.epoch = epoch
         self.member = member
         self.promise = promise
-        self.stages = StageMirror()
+        self.stages = StageMirror(holds_any=holds_stages)
         self.barrier = 0
         self.copying: BaseProgress | None = None
         self._listing: BaseListing | None = None

@@ -39,6 +39,10 @@ class JournalRead(NamedTuple):
     end: int
 
 
+UNREAD = -1
+"""The position of a mirror that holds stages and has heard nothing: also an empty journal is news for it."""
+
+
 class StageJournal:
     """A leader's journal of one epoch."""
 
@@ -86,7 +90,8 @@ class StageJournal:
 
         ``began``: where the journal ended when the reader began.
         """
-        begin = 0 if position < self._forgotten and began < self._forgotten else position
+        forgotten = position < self._forgotten and began < self._forgotten
+        begin = 0 if forgotten or position == UNREAD else position
         index = self._index(begin)
         found = tuple(self._entries[index : index + count_max])
         whole = index + len(found) == len(self._entries)
@@ -107,8 +112,11 @@ class MirrorStep(NamedTuple):
 class StageMirror:
     """How far a follower has mirrored the journal of its leader, for one epoch. Forget it when the process restarts."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, holds_any: bool = False) -> None:
+        """``holds_any``: the copy holds stages; then it wants an answer even if the leader has none to tell of."""
         self._begin()
+        if holds_any:
+            self.position = UNREAD
 
     def _begin(self) -> None:
         self.position = 0

@@ -12,9 +12,12 @@ do not iterate over sets of tasks.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import selectors
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar, TypeVarTuple
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -49,10 +52,19 @@ class _NeverWaiting(selectors.BaseSelector):
         return {}
 
 
+class _Held(NamedTuple):
+    """Callbacks that wait until those they belong to go on."""
+
+    belongs: Callable[[Context], bool]
+    ready: list[asyncio.Handle]
+    timers: list[asyncio.TimerHandle]
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop whose time is a number."""
 
     _scheduled: list[asyncio.TimerHandle]  # the base class's heap of timers, the next one first
+    _ready: deque[asyncio.Handle]
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +73,41 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # rounding of large times, and a timer that is due would never fire.
         self._clock_resolution = 1e-6
         self._selector = _NeverWaiting(self)
+        self._held: list[_Held] = []
+
+    def hold(self, belongs: Callable[[Context], bool]) -> Callable[[], None]:
+        """Run nothing whose context belongs to somebody who stands still; returns what lets it go on.
+
+        What became due in between runs then, in the order in which it was due.
+        """
+        held = _Held(belongs, [], [])
+        for handle in [one for one in self._ready if belongs(_context(one))]:
+            self._ready.remove(handle)
+            held.ready.append(handle)
+        for timer in [one for one in self._scheduled if belongs(_context(one))]:
+            self._scheduled.remove(timer)
+            held.timers.append(timer)
+        heapq.heapify(self._scheduled)
+        self._held.append(held)
+        return lambda: self._let_go_on(held)
+
+    def _let_go_on(self, held: _Held) -> None:
+        if held in self._held:
+            self._held.remove(held)
+            self._ready.extend(held.ready)
+            for timer in held.timers:
+                heapq.heappush(self._scheduled, timer)
+
+    def _call_soon(
+        self, callback: Callable[..., object], args: Sequence[Any], context: Context | None
+    ) -> asyncio.Handle:
+        handle: asyncio.Handle = super()._call_soon(callback, args, context)  # type: ignore[misc]
+        for held in self._held:
+            if held.belongs(_context(handle)):
+                self._ready.pop()
+                held.ready.append(handle)
+                break
+        return handle
 
     def time(self) -> float:
         return self._now
@@ -98,6 +145,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """Nobody has to be woken: the loop never sleeps."""
+
+
+def _context(handle: asyncio.Handle) -> Context:
+    return handle._context  # type: ignore[attr-defined, no-any-return]
 
 
 def _place(task: asyncio.Task[Any]) -> str:

@@ -5,7 +5,11 @@ memory.
     await machines.start_coordinator("c1")
     await machines.start_tablet("t1", 1)
     machines.kill("t1")                         its disk keeps what was written, or (power_loss) what was synced
+    await machines.restart("t1")                as it was started before
+    machines.freeze("t1"), machines.wake("t1")  its process stands still for a while, as after SIGSTOP
+    machines.replace_disk("t1")                 once it is killed: an empty one
     machines["t1"].store.cut()                  it does not reach the metadata any more, and nobody notices
+    machines.weather.lag_ms = 100               see ``strom.testing.remote_store``
     machines.network.stall("c1", "t1")          see ``strom.testing.network``
 
 Each process is a host of its own. Time is the loop's and nothing runs in a thread, so a seed determines the history.
@@ -14,17 +18,16 @@ Each process is a host of its own. Time is the loop's and nothing runs in a thre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import Context
+from dataclasses import dataclass, field
 
 from strom.aio.database import Database
 from strom.aio.session import Session
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.options import ClientOptions
 from strom.errors import Disconnected, ForeignMetadata
-from strom.metadata.changes import Requirement, Update
 from strom.metadata.memory import MemoryStore
-from strom.metadata.store import Announcement, Snapshot, Watcher
 from strom.model.table import DEFAULT_DATABASE
 from strom.runtime.clock import Uptime
 from strom.runtime.random import Randomness
@@ -33,103 +36,26 @@ from strom.runtime.world import World
 from strom.server.process.cluster_coordinator import ClusterCoordinator
 from strom.server.process.cluster_tablet import ClusterTablet
 from strom.testing.clock import START_MS, LoopClock
-from strom.testing.disk import ForgettingDisk
+from strom.testing.disk import ForgettingDisk, Survival
+from strom.testing.loop import VirtualLoop
 from strom.testing.mortal import (
     Life,
     MortalFiles,
     MortalNetwork,
-    MortalStore,
     Observer,
     SlowOffload,
+    life_of,
     watch_tasks,
 )
 from strom.testing.network import MemoryNetwork
+from strom.testing.remote_store import RemoteStore, StoreWeather
 
 PORT = 9123
 INNER_PORT = 9300
 SECRET = "the secret of a simulated cluster"
-CLUSTER_ID = "5" * 32
 SESSION_S = 6.0
-"""How long a process that is gone, or cut off, stays announced."""
-
-
-class RemoteStore(MortalStore):
-    """The metadata of a process on another machine: may be out of reach, and announces it for a while after its end."""
-
-    cluster_id = CLUSTER_ID
-
-    def __init__(self, life: Life, store: MemoryStore) -> None:
-        super().__init__(life, store)
-        self._loop = asyncio.get_running_loop()
-        life.on_death.remove(self._store.close)
-        life.on_death.append(self._end_later)
-        self._cut_since: float | None = None
-        self._announced: dict[str, tuple[bytes, Announcement]] = {}
-        self.hard_of_hearing = False
-        """Whether it hears of the commits of others only when it is read: as if its connection were slow."""
-        self._heard = 0
-
-    def _end_later(self) -> None:
-        self._loop.call_later(SESSION_S, self._store.close)
-
-    @property
-    def silent_s(self) -> float:
-        """For how long it is out of reach."""
-        return 0.0 if self._cut_since is None else self._loop.time() - self._cut_since
-
-    def cut(self) -> None:
-        """Do not reach it any more, until ``heal``. What was announced ends after the time of a session."""
-        if self._cut_since is None:
-            self._cut_since = self._loop.time()
-            self._loop.call_later(SESSION_S, self._expire, self._cut_since)
-
-    def heal(self) -> None:
-        """Reach it again. What was announced stands again, unless somebody else took its place."""
-        self._cut_since = None
-        there = self._store.read().entries
-        for key, (value, _) in list(self._announced.items()):
-            if key not in there:
-                self._announced[key] = (value, self._store.announce(key, value))
-
-    def _expire(self, since: float) -> None:
-        if self._cut_since == since:
-            for _, announcement in self._announced.values():
-                announcement.close()
-
-    def _check_reach(self) -> None:
-        if self._cut_since is not None:
-            raise Disconnected("the metadata cannot be reached: try again")
-
-    def read(self, prefix: str = "") -> Snapshot:
-        self._check_reach()
-        self.reads += 1
-        snapshot = super().read(prefix)
-        self._heard = snapshot.version
-        return snapshot
-
-    reads = 0
-    """How often it was read."""
-
-    def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
-        self._check_reach()
-        try:
-            return super().commit(requirements, updates)
-        finally:
-            self._heard = self._store.read().version
-
-    def announce(self, key: str, value: bytes) -> Announcement:
-        self._check_reach()
-        announcement = super().announce(key, value)
-        self._announced[key] = (value, announcement)
-        return announcement
-
-    def changed_since(self, version: int) -> bool:
-        if self._cut_since is not None or (self.hard_of_hearing and self._heard <= version):
-            return False
-        return super().changed_since(version)
-
-    def watch(self, callback: Watcher) -> Callable[[], None]:
-        return super().watch(lambda version: None if self.hard_of_hearing else callback(version))
+BACK_S = 0.02
+"""How long a process that stood still takes to reach the metadata again."""
 
 
 class _Boots:
@@ -171,11 +97,27 @@ class SimulatedMachine:
     life: Life | None = None
     server: ClusterCoordinator | ClusterTablet | None = None
     store: RemoteStore | None = None
+    kind: type[ClusterCoordinator] | type[ClusterTablet] = ClusterTablet
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """As it was started last."""
+    frozen: Callable[[], None] | None = None
+    """What lets its process go on."""
+
+    survival: bool | Survival = True
+    """What the disk keeps when the process ends next; True: everything."""
 
     @property
     def alive(self) -> bool:
         """Whether its process runs."""
         return self.life is not None and not self.life.dead
+
+    def crash(self) -> None:
+        """Its process has ended, or power was lost while there was none."""
+        if self.life is not None and self.life.sync_failed:
+            # What the system's cache shows may be on no disk: only a restart of the machine ends that.
+            self.survival = False if self.survival is True else self.survival
+        self.disk.crash(self.survival)
+        self.boots += 0 if self.survival is True else 1
 
 
 class SimulatedMachines:
@@ -194,10 +136,15 @@ class SimulatedMachines:
         self.randomness = randomness
         self.network = network or MemoryNetwork(delay_s=0.0002, jitter_s=0.002, randomness=randomness)
         self.store = MemoryStore()
+        self.weather = StoreWeather(randomness, session_s=SESSION_S)
         self.settings = dict(settings or {})
         self._observer = observer or _Nobody()
         self._machines: dict[str, SimulatedMachine] = {}
         self._clients: list[Life] = []
+
+    def __iter__(self) -> Iterator[SimulatedMachine]:
+        """The machines of servers."""
+        return iter(self._machines.values())
 
     def __getitem__(self, name: str) -> SimulatedMachine:
         """The machine of this name."""
@@ -217,6 +164,11 @@ class SimulatedMachines:
         assert isinstance(server, ClusterTablet)
         return server
 
+    async def restart(self, name: str) -> None:
+        """Start a process that has ended, as it was started before; raises what prevents it."""
+        machine = self._machines[name]
+        await self._start(name, machine.kind, machine.settings)
+
     async def _start(
         self,
         name: str,
@@ -225,8 +177,11 @@ class SimulatedMachines:
     ) -> ClusterCoordinator | ClusterTablet:
         machine = self._machines.setdefault(name, SimulatedMachine(name, ForgettingDisk(record=False)))
         assert not machine.alive, f"{name} runs already"
+        machine.kind, machine.settings = kind, settings
         life = machine.life = Life(name)
-        machine.store = RemoteStore(life, self.store)
+        machine.survival = True
+        life.on_death.append(machine.crash)
+        machine.store = RemoteStore(life, self.store, self.weather)
 
         def open_store(create: bool) -> RemoteStore:
             assert machine.store is not None
@@ -275,31 +230,84 @@ class SimulatedMachines:
         machine.life.die()
         return cleanly
 
-    def kill(self, name: str, *, power_loss: bool = False) -> None:
-        """End its process now. ``power_loss``: the machine starts anew, and its disk forgets what was not synced."""
+    def kill(self, name: str, *, power_loss: bool | Survival = False) -> None:
+        """End its process now. ``power_loss``: the machine starts anew, and its disk forgets what was not synced, or a
+        part of it."""
         machine = self._machines[name]
-        if machine.life is not None:
+        machine.survival = not power_loss if isinstance(power_loss, bool) else power_loss
+        if machine.alive:
+            assert machine.life is not None
             machine.life.die()
-        machine.disk.crash(keep_unsynced=not power_loss)
-        if power_loss:
-            machine.boots += 1
+        else:
+            machine.crash()
+        self.wake(name)
+
+    def kill_after(self, name: str, changes: int, *, power_loss: bool | Survival = False) -> None:
+        """Like ``kill``, in place of its next change but ``changes`` to disk or metadata."""
+        machine = self._machines[name]
+        machine.survival = not power_loss if isinstance(power_loss, bool) else power_loss
+        if machine.alive:
+            assert machine.life is not None
+            machine.life.die_after(changes)
+
+    def replace_disk(self, name: str) -> None:
+        """Give a machine whose process has ended an empty disk."""
+        machine = self._machines[name]
+        assert not machine.alive, f"{name} runs"
+        machine.disk = ForgettingDisk(record=False)
+        machine.boots += 1
+
+    def freeze(self, name: str) -> None:
+        """Let its process stand still, until ``wake``. It is still connected, and does not answer."""
+        machine = self._machines[name]
+        if not machine.alive or machine.frozen is not None:
+            return
+        assert isinstance(self._loop, VirtualLoop)
+        assert machine.store is not None
+        machine.store.cut()
+        self.network.freeze(name)
+        life = machine.life
+        machine.frozen = self._loop.hold(lambda context: life_of(context) is life)
+
+    def wake(self, name: str) -> None:
+        """Let it go on, as if no time had passed."""
+        machine = self._machines[name]
+        if machine.frozen is None:
+            return
+        machine.frozen()
+        machine.frozen = None
+        self.network.wake(name)
+        if machine.alive and machine.store is not None:
+            self._loop.call_later(BACK_S, machine.store.heal, context=Context())
 
     # --- clients -------------------------------------------------------------------------------------------------
 
-    def client_world(self, name: str) -> World:
-        """The world of a client on a machine of its own."""
+    def client(self, name: str) -> Life:
+        """A process for a client, on a machine of its own."""
         life = Life(name)
         self._clients.append(life)
-        return self._world(life, SimulatedMachine(name, ForgettingDisk(record=False)))
+        return life
 
-    async def connect(self, name: str, addresses: str, options: ClientOptions | None = None) -> Database:
-        """A client on a machine of its own."""
-        cluster = await Cluster.connect(self.client_world(name), addresses, options=options)
+    def client_world(self, name: str) -> World:
+        """The world of a client on a machine of its own."""
+        return self._client_world(self.client(name))
+
+    def _client_world(self, life: Life) -> World:
+        return self._world(life, SimulatedMachine(life.name, ForgettingDisk(record=False)))
+
+    async def connect(
+        self, name: str | Life, addresses: str, options: ClientOptions | None = None
+    ) -> Database:
+        """A client on a machine of its own, or in a process that there is."""
+        life = self.client(name) if isinstance(name, str) else name
+        cluster = await Cluster.connect(self._client_world(life), addresses, options=options)
         return Database(Session(cluster), DEFAULT_DATABASE)
 
     async def close(self) -> None:
         """End all processes and wait until nothing of them runs."""
         self.network.heal()
+        for name in self._machines:
+            self.wake(name)
         for life in (*self._clients, *(machine.life for machine in self._machines.values())):
             if life is not None:
                 life.die()

@@ -13,6 +13,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import Context
 from typing import Any, Literal, Protocol
 
 from strom.runtime.files import Bytes
@@ -21,6 +22,8 @@ WRITE_HIGH_BYTES = 64 * 1024  # asyncio's own defaults
 WRITE_LOW_BYTES = 16 * 1024
 PIPE_BYTES = 256 * 1024
 TIMER_EARLY_S = 2e-6  # more than the clock resolution of a virtual loop
+NOBODY = Context()
+"""What the network does is done by no process: it goes on while one of them is frozen."""
 
 Address = tuple[str, int]
 Signal = Literal["end", "reset"]
@@ -35,8 +38,14 @@ class Weather(Protocol):
     def piece_bytes(self) -> int:
         """How many bytes the receiver gets at most in one call."""
 
-    def stalled(self, one: str, other: str) -> bool:
-        """Whether nothing moves between two hosts."""
+    def stalled(self, source: str, target: str) -> bool:
+        """Whether nothing moves from one host to the other."""
+
+    def frozen(self, host: str) -> bool:
+        """Whether the processes of a host stand still: nobody there reads, or notices anything."""
+
+    def when_awake(self, host: str, callback: Callable[[], None]) -> None:
+        """Call back as soon as the host is not frozen."""
 
 
 def reset_error() -> ConnectionResetError:
@@ -73,7 +82,9 @@ class _Pipe:
             when = self._under_way[0][0]
             later = when > self._loop.time()
             self._timer = (
-                self._loop.call_at(when, self._arrive) if later else self._loop.call_soon(self._arrive)
+                self._loop.call_at(when, self._arrive, context=NOBODY)
+                if later
+                else self._loop.call_soon(self._arrive, context=NOBODY)
             )
 
     def _arrive(self) -> None:
@@ -103,7 +114,7 @@ class _Pipe:
         taken = bytes(self.arrived[:size])
         del self.arrived[:size]
         self._bytes -= len(taken)
-        self._loop.call_soon(self._sender.send_more)
+        self._loop.call_soon(self._sender.send_more, context=NOBODY)
         return taken
 
     def drop(self) -> None:
@@ -151,8 +162,10 @@ class MemoryTransport(asyncio.Transport):
         self.read_soon()
 
     def wake(self) -> None:
-        """The network moves again."""
+        """The network, or this host, moves again."""
         self._out.wake()
+        if self._in.arrived or self._in.ended:
+            self.read_soon()
 
     def is_gone(self) -> bool:
         """Whether the connection has ended on this side."""
@@ -180,12 +193,12 @@ class MemoryTransport(asyncio.Transport):
         """Look for arrived bytes in the loop's next round, as a selector would."""
         if not self._read_set and self.is_reading():
             self._read_set = True
-            self._loop.call_soon(self._read)
+            self._loop.call_soon(self._read, context=NOBODY)
 
     def _read(self) -> None:
         self._read_set = False
-        if not self.is_reading():
-            return
+        if not self.is_reading() or self._weather.frozen(self.host):
+            return  # ``wake`` is called when it is not frozen any more
         try:
             if self._in.arrived:
                 self._give()
@@ -270,7 +283,9 @@ class MemoryTransport(asyncio.Transport):
 
     def send_more(self) -> None:
         """The pipe has room again."""
-        if not self._gone:
+        if self._weather.frozen(self.host):
+            self._weather.when_awake(self.host, self.send_more)
+        elif not self._gone:
             self._send()
             self._pause_or_resume_writing()
 
@@ -335,5 +350,11 @@ class MemoryTransport(asyncio.Transport):
         if self._gone:
             return
         self._gone = True
-        self._loop.call_soon(self._protocol.connection_lost, error)
+        self._loop.call_soon(self._lost, error, context=NOBODY)
         self._on_gone()
+
+    def _lost(self, error: Exception | None) -> None:
+        if self._weather.frozen(self.host):
+            self._weather.when_awake(self.host, lambda: self._lost(error))
+        else:
+            self._protocol.connection_lost(error)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from strom.metadata.changes import Requirement, Update
@@ -106,6 +106,11 @@ class Life:
 def current_life() -> Life | None:
     """The process that runs the calling code."""
     return _here.get()
+
+
+def life_of(context: Context) -> Life | None:
+    """The process whose code runs in a context."""
+    return context.get(_here)
 
 
 def watch_tasks(loop: asyncio.AbstractEventLoop) -> None:
@@ -257,7 +262,11 @@ class MortalFiles:
 
     def write_whole(self, path: str, content: Bytes) -> None:
         self._life.change()
-        self._disk.write_whole(path, content)
+        try:
+            self._disk.write_whole(path, content)
+        except OSError:
+            self._life.sync_failed = True
+            raise
         self._observer.replaced(path, bytes(content))
 
     def write_whole_if_absent(self, path: str, content: Bytes) -> bool:

@@ -8,6 +8,8 @@ Hosts are names. ``at("a")`` is the same network seen from host ``a``, so that f
     network.cut("a", "b")       their connections break now, both sides notice
     network.stall("a", "b")     nothing arrives and nobody notices, until ``heal``
     network.refuse("b")         new connections to b are refused, until ``heal``
+    network.block("a", "b")     nothing arrives from a at b; the other way everything does, until ``heal``
+    network.freeze("a")         the processes of a stand still, until ``wake``
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from typing import TypeVar
 
 from strom.errors import Disconnected, PortInUse
 from strom.runtime.random import Randomness
-from strom.testing.memory_transport import MemoryTransport
+from strom.testing.memory_transport import NOBODY, MemoryTransport
 
 Spoken = TypeVar("Spoken", bound=asyncio.BaseProtocol)
+Fault = TypeVar("Fault")
 
 PIECE_BYTES_MAX = 64 * 1024
 FIRST_FREE_PORT = 20_000
@@ -71,6 +74,9 @@ class MemoryNetwork:
         self._connections: dict[int, tuple[MemoryTransport, MemoryTransport]] = {}
         self._connection_numbers = count()
         self._stalls: list[frozenset[str]] = []
+        self._blocks: list[tuple[str, str]] = []
+        self._frozen: dict[str, list[Callable[[], None]]] = {}
+        """What to do when they are awake again, by host."""
         self._refusing: set[str] = set()
         self._healed: list[asyncio.Future[None]] = []
 
@@ -98,7 +104,7 @@ class MemoryNetwork:
         self, host: str, port: int, factory: Callable[[], Spoken], *, source: str = "client"
     ) -> tuple[asyncio.Transport, Spoken]:
         await asyncio.sleep(self.delay_s())
-        while self.stalled(source, host):
+        while self.stalled(source, host) or self.stalled(host, source):
             await self._next_heal()
         listening = None if host in self._refusing else self._find(host, port)
         if listening is None:
@@ -115,12 +121,15 @@ class MemoryNetwork:
         client, server = MemoryTransport.pair(ours, target, self, lambda: self._one_end_gone(number))
         self._connections[number] = (client, server)
         loop = asyncio.get_running_loop()
-        loop.call_soon(self._accept, listening, server)
+        loop.call_soon(self._accept, listening, server, context=NOBODY)
         protocol = factory()
         client.begin(protocol)
         return client, protocol
 
     def _accept(self, listening: MemoryListening, server: MemoryTransport) -> None:
+        if self.frozen(server.host):
+            self.when_awake(server.host, lambda: self._accept(listening, server))
+            return
         try:
             server.begin(listening.factory())
         except BaseException:
@@ -154,8 +163,14 @@ class MemoryNetwork:
         limit = (1, 16, PIECE_BYTES_MAX, PIECE_BYTES_MAX)[self._randomness.below(4)]
         return 1 + self._randomness.below(limit)
 
-    def stalled(self, one: str, other: str) -> bool:
-        return any(hosts <= {one, other} for hosts in self._stalls)
+    def stalled(self, source: str, target: str) -> bool:
+        return (source, target) in self._blocks or any(hosts <= {source, target} for hosts in self._stalls)
+
+    def frozen(self, host: str) -> bool:
+        return host in self._frozen
+
+    def when_awake(self, host: str, callback: Callable[[], None]) -> None:
+        self._frozen[host].append(callback)
 
     # --- Faults
 
@@ -176,18 +191,47 @@ class MemoryNetwork:
                 end.break_now()
         return len(struck)
 
-    def stall(self, *hosts: str) -> None:
-        """Stop everything to and from one host, between two hosts, or (without any) everywhere."""
-        self._stalls.append(frozenset(hosts))
+    def stall(self, *hosts: str) -> Callable[[], None]:
+        """Stop everything to and from one host, between two, or (without any) everywhere; returns what ends it."""
+        stall = frozenset(hosts)
+        self._stalls.append(stall)
+        return lambda: self._end(self._stalls, stall)
+
+    def block(self, source: str, target: str) -> Callable[[], None]:
+        """Stop everything from one host to another; returns what ends it."""
+        self._blocks.append((source, target))
+        return lambda: self._end(self._blocks, (source, target))
+
+    def _end(self, faults: list[Fault], fault: Fault) -> None:
+        if fault in faults:
+            faults.remove(fault)
+            self._move_again()
+
+    def freeze(self, host: str) -> None:
+        """Let nobody on a host read, accept or notice anything, until ``wake``. The system under them goes on."""
+        self._frozen.setdefault(host, [])
+
+    def wake(self, host: str) -> None:
+        """Let a frozen host go on; what arrived in the meantime is there."""
+        for callback in self._frozen.pop(host, []):
+            callback()
+        for ends in list(self._connections.values()):
+            for end in ends:
+                if end.host == host:
+                    end.wake()
 
     def refuse(self, host: str) -> None:
         """Refuse new connections to a host."""
         self._refusing.add(host)
 
     def heal(self) -> None:
-        """End stalls and refusals; delayed data arrives."""
+        """End stalls, blocks and refusals; delayed data arrives."""
         self._stalls.clear()
+        self._blocks.clear()
         self._refusing.clear()
+        self._move_again()
+
+    def _move_again(self) -> None:
         for waiting in self._healed:
             if not waiting.done():
                 waiting.set_result(None)

@@ -71,6 +71,25 @@ def test_a_member_that_is_not_back_yet_is_waited_for() -> None:
     simulated(main, **OS)
 
 
+def test_a_bucket_is_looked_at_again_when_the_one_that_led_it_came_back_first() -> None:
+    """It was looked at once, when its leader came back, and nobody could be elected yet."""
+
+    async def main(machines: SimulatedMachines) -> None:
+        await written(machines)
+        lose_power(machines)
+        await asyncio.sleep(2.0)
+        first = entry(machines).leader  # who was not missed first
+        others = sorted({1, 2, 3} - {first})
+        await machines.start_tablet(f"t{first}", first)
+        await asyncio.sleep(2.0)
+        for server_id in others:
+            await machines.start_tablet(f"t{server_id}", server_id)
+        await until(lambda: entry(machines).losses == 1, 10.0)
+        assert entry(machines).epoch > 1
+
+    simulated(main, **OS)
+
+
 def test_what_was_promised_to_be_on_the_disks_is_there_and_nothing_is_declared() -> None:
     async def main(machines: SimulatedMachines) -> None:
         table = await written(machines)

@@ -21,6 +21,7 @@ from strom.coordinator.replicas import ChangedBuckets
 from strom.errors import InvalidRequest, NotCoordinator, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.messages.inner import LeaveRequest
+from strom.replication.bucket_entry import BucketEntry
 from strom.runtime.tasks import Tasks
 from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.links.server_links import ServerLinks
@@ -48,6 +49,8 @@ class Failover:
         self._tasks = Tasks()
         self._due: set[int] = set()
         """Servers whose buckets have to be looked at."""
+        self._leaderless: set[int] = set()
+        """Servers that led buckets which nobody can lead for now: looked at every time, whoever comes back."""
         self._moving: set[BucketId] = set()
         """Buckets whose copies are being moved."""
         self._leaving: set[int] = set()
@@ -147,15 +150,19 @@ class Failover:
 
     async def _settle(self, due: set[int]) -> None:
         gone = set(self._view.fresh().servers) - self._watch.alive
-        elected, leaderless = await self._all(commands.elect_leaders, due | gone)
+        elected, leaderless = await self._all(commands.elect_leaders, due | gone | self._leaderless)
         if elected:
             logger.info("elected leaders of %d buckets", elected)
+        self._leaderless = {entry.leader for one in leaderless if (entry := self._entry(one)) is not None}
         if leaderless:
             await self._recovery.recover(leaderless, self._watch.alive - self._leaving)
         if due & gone:
             await self._all(commands.drop_dead_members, due & gone)
         if self._moving:
             await self._advance_moves()
+
+    def _entry(self, bucket: BucketId) -> BucketEntry | None:
+        return self._view.catalog.replicas.get(bucket)
 
     async def _advance_moves(self) -> None:
         catalog = self._view.catalog

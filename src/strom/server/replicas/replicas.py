@@ -235,7 +235,8 @@ class Replicas:
         """Begin to follow a leader."""
         promise = self.promise(slot.bucket)
         member = self.home.member(slot.bucket, placement, promise.durability)
-        followership = Followership(step.epoch, member, promise, self._asks)
+        holds_stages = bool(tablet.stages.sealed_ids())
+        followership = Followership(step.epoch, member, promise, self._asks, holds_stages=holds_stages)
         mirroring = StageMirroring(
             slot,
             followership.stages,

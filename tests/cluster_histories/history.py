@@ -1,0 +1,198 @@
+"""One seed, one history: a whole cluster, its users and its troubles, from the first row to the last look.
+
+    1. Two coordinators and some tablet servers start, tables are made, those who use them begin.
+    2. Troubles come for some seconds.
+    3. All is well again: every bucket gets a leader and all its copies, and every writer gets rid of its rows.
+    4. Everything is read and compared with what was promised; all copies are the same.
+    5. Sometimes all lose power once more, and everything is read and compared again.
+
+``run(seed)`` returns the trace; it raises InvariantBroken with the line that replays it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+from cluster_histories.actors import (
+    EVENTS,
+    EVENTS_SCHEMA,
+    KEYS,
+    KEYS_SCHEMA,
+    Actor,
+    AppendingActor,
+    TailingActor,
+    TransactionActor,
+    UpsertingActor,
+)
+from cluster_histories.checks import LastLook
+from cluster_histories.plan import Plan, plan
+from cluster_histories.scene import COORDINATORS, Scene
+from cluster_histories.troubles import Troubles
+from strom.errors import StromError
+from strom.server.process.cluster_coordinator import ClusterCoordinator
+from strom.testing.invariants import InvariantBroken
+from strom.testing.loop import VirtualLoop
+
+FINISH_S = 60.0
+
+
+class ClusterHistory:
+    """One history, while it happens."""
+
+    def __init__(self, wanted: Plan) -> None:
+        self.scene = Scene(wanted)
+        self.troubles = Troubles(self.scene)
+        self.actors: list[Actor] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self._reads = 0
+
+    async def live(self) -> list[str]:
+        """The trace, when all promises were kept."""
+        keeping: asyncio.Task[None] | None = None
+        try:
+            await self._guarded(self._begin())
+            keeping = asyncio.ensure_future(self.troubles.keep())
+            await self._guarded(self.troubles.live())
+            await self._guarded(self._calm_down())
+            await self._guarded(self._look())
+            if self.scene.plan.again:
+                await self._guarded(self._lose_power_again())
+        finally:
+            if keeping is not None:
+                keeping.cancel()
+            await self.scene.machines.close()
+        return self.scene.trace
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something; stop at once when a promise is broken."""
+        task = asyncio.ensure_future(work)
+        await asyncio.wait([task, self.scene.broken], return_when=asyncio.FIRST_COMPLETED)
+        if self.scene.broken.done():
+            task.cancel()
+            await asyncio.wait([task])
+            self.scene.broken.result()
+        task.result()
+
+    async def _begin(self) -> None:
+        machines, wanted = self.scene.machines, self.scene.plan
+        for name in COORDINATORS:
+            await machines.start_coordinator(name)
+        for server_id in wanted.server_ids:
+            await machines.start_tablet(f"t{server_id}", server_id)
+        for name in COORDINATORS:
+            await self.scene.until(
+                lambda name=name: self._knows_all(name), f"{name} knows all servers", within_s=5.0
+            )
+        owner = machines.client("owner")
+        await owner.spawn(self._make_tables(owner), "make tables")
+        self.actors = [
+            *(AppendingActor(self.scene, number) for number in range(wanted.log_writers)),
+            *(UpsertingActor(self.scene, number) for number in range(wanted.key_writers)),
+            *(TransactionActor(self.scene, number) for number in range(wanted.transactions)),
+            *(TailingActor(self.scene, number) for number in range(wanted.tails)),
+        ]
+        self.tasks = [actor.begin() for actor in self.actors]
+        for actor, task in zip(self.actors, self.tasks, strict=True):
+            task.add_done_callback(lambda task, actor=actor: self._ended(actor, task))
+
+    def _knows_all(self, name: str) -> bool:
+        server = self.scene.machines[name].server
+        assert isinstance(server, ClusterCoordinator)
+        return server._alive() >= set(self.scene.plan.server_ids)
+
+    def _ended(self, actor: Actor, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.scene.report("ClientsAreToldTheTruth", f"{actor.name} ended by {task.exception()!r}")
+
+    async def _make_tables(self, owner: Any) -> None:
+        database, wanted = await self.scene.connect(owner), self.scene.plan
+        if wanted.log_writers or wanted.transactions:
+            await database.create_table(
+                EVENTS, EVENTS_SCHEMA, buckets=wanted.buckets, properties=wanted.properties
+            )
+        if wanted.key_writers:
+            await database.create_table(
+                KEYS,
+                KEYS_SCHEMA,
+                primary_key=["key"],
+                buckets=wanted.buckets,
+                properties=wanted.properties,
+            )
+
+    async def _calm_down(self) -> None:
+        """Everything works again: every writer gets rid of its rows."""
+        await self.troubles.heal()
+        self.scene.note("history", "all is well")
+        await asyncio.sleep(0.1)
+        self.scene.over = True
+        loop = asyncio.get_running_loop()
+        end = loop.time() + FINISH_S
+        for actor, task in zip(self.actors, self.tasks, strict=True):
+            if isinstance(actor, TailingActor):
+                task.cancel()
+                continue
+            await asyncio.wait([task], timeout=end - loop.time())
+            if not task.done():
+                self.scene.report("TheClusterRecovers", f"{actor.name} cannot finish within {FINISH_S} s")
+
+    async def _look(self) -> None:
+        look = LastLook(self.scene, self.actors)
+        await self.scene.until(look.is_well, "every bucket is led and has all copies", describe=look.describe)
+        look.check_losses()
+        self._reads += 1
+        reader = self.scene.machines.client(f"reader-{self._reads}")
+        database = await reader.spawn(self.scene.connect(reader), "connect")
+        await reader.spawn(look.read(database), "read")
+        await self.scene.until(look.are_equal, "all copies are the same", describe=look.describe)
+
+    async def _lose_power_again(self) -> None:
+        self.troubles.lose_power_of_all()
+        await asyncio.sleep(0.05)
+        await self._look()
+
+
+async def _live(seed: int) -> list[str]:
+    return await ClusterHistory(plan(seed)).live()
+
+
+def run(seed: int) -> list[str]:
+    """The trace of a seed's history. Raises InvariantBroken, with the line that shows it again."""
+    try:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            return runner.run(_live(seed))
+    except InvariantBroken as error:
+        raise InvariantBroken(f"{error}\nreplay: make sim CLUSTER={seed}") from None
+    except (StromError, AssertionError) as error:
+        raise InvariantBroken(f"{error!r}\nreplay: make sim CLUSTER={seed}") from error
+    except BaseException as error:  # whatever it is, its seed is not lost
+        error.add_note(f"replay: make sim CLUSTER={seed}")
+        raise
+
+
+def main(arguments: list[str]) -> int:
+    """Print the history of a seed: ``python -m cluster_histories.history SEED`` in ``tests/``."""
+    wanted = plan(int(arguments[0]))
+    print(wanted)
+    found: list[ClusterHistory] = []
+
+    async def live() -> None:
+        found.append(ClusterHistory(wanted))
+        await found[0].live()
+
+    try:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(live())
+    except InvariantBroken as error:
+        print("\n".join(found[0].scene.trace))
+        print(error)
+        return 1
+    print("\n".join(found[0].scene.trace))
+    print("all promises were kept")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,138 @@
+"""What all who take part in a history share: the machines, what was promised, and the trace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+from cluster_histories.plan import Plan
+from strom.aio.database import Database
+from strom.client.cluster.options import ClientOptions
+from strom.client.cluster.retry import PASSING
+from strom.coordinator.catalog import Catalog
+from strom.coordinator.coordinator import Coordinator
+from strom.model.bucket import BucketId
+from strom.replication.bucket_entry import BucketEntry
+from strom.replication.member import Member
+from strom.server.process.cluster_coordinator import ClusterCoordinator
+from strom.server.process.cluster_tablet import ClusterTablet
+from strom.server.replicas.replicas import Replicas
+from strom.testing.invariants import InvariantBroken
+from strom.testing.machines import PORT, SimulatedMachines
+from strom.testing.mortal import Life
+from strom.testing.random import SeededRandomness
+
+Result = TypeVar("Result")
+
+COORDINATORS = ("c1", "c2")
+ADDRESSES = ",".join(f"{one}:{PORT}" for one in COORDINATORS)
+SESSION_S = 2.0
+OPTIONS = ClientOptions(
+    connect_timeout_ms=500, request_timeout_ms=1_500, retry_timeout_ms=60_000, backoff_ms_max=300
+)
+
+
+class Scene:
+    """One cluster, while its history happens."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.machines = SimulatedMachines(SeededRandomness(plan.seed), settings=plan.settings)
+        self.machines.weather.session_s = SESSION_S
+        self.machines.weather.lag_ms = plan.lag_ms
+        self.trace: list[str] = []
+        self.over = False
+        """The time of troubles and new rows is over."""
+        self.losses = 0
+        """How often all copies lost power where that may lose rows."""
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._coordinator: Coordinator | None = None
+
+    # --- telling ---------------------------------------------------------------------------------------------
+
+    def note(self, who: str, what: object) -> None:
+        """Write a line of the history."""
+        self.trace.append(f"{asyncio.get_running_loop().time():.6f} {who}: {what}")
+
+    def report(self, name: str, text: str) -> None:
+        """A promise was broken."""
+        self.note("broken", f"{name}: {text}")
+        if not self.broken.done():
+            self.broken.set_exception(InvariantBroken(f"{name}: {text}"))
+
+    # --- looking ---------------------------------------------------------------------------------------------
+
+    @property
+    def catalog(self) -> Catalog:
+        """What the metadata say, whoever knows of it."""
+        if self._coordinator is None:
+            self._coordinator = Coordinator(self.machines.store.another())
+        return self._coordinator.refresh()
+
+    def entries(self) -> dict[BucketId, BucketEntry]:
+        """Of all buckets."""
+        replicas = self.catalog.replicas
+        found = {bucket: replicas.get(bucket) for bucket in replicas}
+        return {bucket: entry for bucket, entry in found.items() if entry is not None}
+
+    def replicas(self, server_id: int) -> Replicas | None:
+        """The copies of a server that runs."""
+        machine = self.machines[f"t{server_id}"]
+        server = machine.server
+        if not machine.alive or not isinstance(server, ClusterTablet) or server._server is None:
+            return None
+        return server._server.node.replicas
+
+    @property
+    def active(self) -> str | None:
+        """The machine of the active coordinator."""
+        for name in COORDINATORS:
+            machine = self.machines[name]
+            if machine.alive and isinstance(machine.server, ClusterCoordinator) and machine.server.active:
+                return name
+        return None
+
+    def holders(self, bucket: BucketId, lost: set[tuple[str, int | None]]) -> list[Member]:
+        """The in-sync copies whose rows are all there still."""
+        entry = self.entries()[bucket]
+        return [one for one in entry.in_sync if not _is_lost(one, lost)]
+
+    def living(self) -> Iterator[str]:
+        """The tablet servers whose processes run."""
+        return (f"t{one}" for one in self.plan.server_ids if self.machines[f"t{one}"].alive)
+
+    # --- waiting ---------------------------------------------------------------------------------------------
+
+    async def until(
+        self,
+        holds: Callable[[], bool],
+        what: str,
+        within_s: float = 40.0,
+        describe: Callable[[], object] = lambda: "",
+    ) -> None:
+        """Let time pass until something holds; it must, when all is well."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while not holds():
+            if loop.time() > deadline:
+                self.report("TheClusterRecovers", f"not within {within_s} s: {what} {describe()}")
+                raise InvariantBroken(what)
+            await asyncio.sleep(0.02)
+
+    async def connect(self, life: Life) -> Database:
+        """A client in a process, however long it takes."""
+        return await self.patiently(lambda: self.machines.connect(life, ADDRESSES, OPTIONS))
+
+    async def patiently(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Do something until it succeeds: coordinators may be away for a while."""
+        while True:
+            try:
+                return await work()
+            except PASSING:
+                await asyncio.sleep(0.1)
+
+
+def _is_lost(member: Member, lost: set[tuple[str, int | None]]) -> bool:
+    identity = member.identity
+    return (identity.disk, None) in lost or (identity.disk, identity.lineage) in lost
