@@ -30,7 +30,16 @@ from strom.testing.process import ServerProcess
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = ROOT / ".venv-peer"
-NEEDS = ["pyfluss==1.0.0", "maturin", "pytest", "pytest-asyncio", "filelock", "pyarrow", "pandas"]
+NEEDS = [
+    "pyfluss==1.0.0",
+    "maturin",
+    "pytest",
+    "pytest-asyncio",
+    "pytest-timeout",
+    "filelock",
+    "pyarrow",
+    "pandas",
+]
 SETTINGS = {
     "bind.listeners": "CLIENT://127.0.0.1:0,SASL://127.0.0.1:0",
     "security.protocol.map": "SASL:sasl",
@@ -47,8 +56,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="strom-peer-") as scratch, ExitStack() as running:
         suite = _source(python, Path(scratch)) / "bindings" / "python" / "test"
         addresses = running.enter_context(_served(Path(scratch) / "data", options))
-        if options.moving:
-            running.enter_context(_moving(addresses["CLIENT"]))
+        if options.moving is not None:
+            running.enter_context(_moving(addresses["CLIENT"], options.moving))
         environment = os.environ | {
             "FLUSS_BOOTSTRAP_SERVERS": addresses["CLIENT"],
             "FLUSS_SASL_BOOTSTRAP_SERVERS": addresses["SASL"],
@@ -63,11 +72,18 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--tablets", type=int, default=1, help="tablet servers that share one folder")
     parser.add_argument("--servers", type=int, help="tablet servers of a cluster, instead")
-    parser.add_argument("--moving", action="store_true", help="move the leaders of the cluster all the time")
+    parser.add_argument(
+        "--moving",
+        type=float,
+        nargs="?",
+        const=MOVE_EVERY_S,
+        metavar="SECONDS",
+        help=f"give every bucket of the cluster another leader so often (default: {MOVE_EVERY_S:g})",
+    )
     parser.add_argument("--logs", type=Path, help="a file for what the servers of the cluster log")
     parser.add_argument("words", nargs="*", help="more words for pytest")
     options = parser.parse_args()
-    if options.moving and options.servers is None:
+    if options.moving is not None and options.servers is None:
         parser.error("--moving needs a cluster: --servers 3")
     return options
 
@@ -89,7 +105,7 @@ def _served(folder: Path, options: argparse.Namespace) -> Iterator[Mapping[str, 
 
 
 @contextmanager
-def _moving(address: str) -> Iterator[None]:
+def _moving(address: str, every_s: float) -> Iterator[None]:
     """Let other servers lead all buckets, every few seconds."""
     ended = threading.Event()
     moves = 0
@@ -97,7 +113,7 @@ def _moving(address: str) -> Iterator[None]:
     def move() -> None:
         nonlocal moves
         with strom.connect(address) as db:
-            while not ended.wait(MOVE_EVERY_S):
+            while not ended.wait(every_s):
                 moves += _move_all(db)
 
     thread = threading.Thread(target=move, name="moving")

@@ -169,7 +169,7 @@ STOP_SERVER = _api(20052, Role.TABLET_SERVER, inner.StopServerRequest, inner.Sto
 HOLD_BUCKETS = _api(20053, Role.TABLET_SERVER, inner.HoldBucketsRequest, inner.HoldBucketsResponse)
 SERVER_METRICS = _api(20054, Role.TABLET_SERVER, inner.ServerMetricsRequest, inner.ServerMetricsResponse)
 HEARTBEAT = _api(20055, Role.ANY, inner.HeartbeatRequest, inner.HeartbeatResponse)
-FORWARD = _api(20056, Role.COORDINATOR, inner.ForwardRequest, inner.ForwardResponse)
+FORWARD = _api(20056, Role.ANY, inner.ForwardRequest, inner.ForwardResponse)
 LEAVE = _api(20057, Role.COORDINATOR, inner.LeaveRequest, inner.LeaveResponse)
 HEAR = _api(20058, Role.ANY, inner.HearRequest, inner.HearResponse)
 PULL = _api(20060, Role.LEADER, replication.PullRequest, replication.PullResponse, waits=True)

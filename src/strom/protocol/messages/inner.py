@@ -100,7 +100,7 @@ class HearResponse(Message):
 
 
 class ForwardRequest(Message):
-    """A coordinator that stands by passes a client's call on to the active one."""
+    """A server passes a client's call on to the active coordinator, or to the leader of a bucket."""
 
     api_key: int = int32(1)
     api_version: int = int32(2)

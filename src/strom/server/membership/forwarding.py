@@ -13,13 +13,14 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, cast
 
-from strom.errors import Disconnected, InvalidRequest, NotCoordinator
+from strom.errors import Disconnected, NotCoordinator
 from strom.protocol.api_keys import APIS, BACKUP, FORWARD, GET_LAKE, GET_LAKE_SNAPSHOT, INNER_APIS, Api, Role
 from strom.protocol.codec import decode, encode
 from strom.protocol.message import Message
-from strom.protocol.messages.inner import ForwardRequest, ForwardResponse
+from strom.protocol.messages.inner import ForwardResponse
 from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallGroup, CallHandler, Dispatch
+from strom.server.calls.passing import forwarded, passed_call, settled
 from strom.server.links.server_links import ServerLinks
 
 DUTIES = tuple(
@@ -88,14 +89,7 @@ class ActiveCalls:
             await active.connect(CONNECT_S)
         except Disconnected as error:
             raise NotCoordinator(error.message) from None
-        request = ForwardRequest(
-            api_key=call.api.key,
-            api_version=call.version,
-            message=b"".join(encode(call.request)),
-            principal=call.principal,
-            listener_name=call.listener_name,
-        )
-        answer = await active.call(FORWARD, request, timeout_s=FORWARD_S)
+        answer = await active.call(FORWARD, forwarded(call), timeout_s=FORWARD_S)
         if answer.message is None:
             raise NotCoordinator("the coordinator that was active is not any longer")
         return cast(Message, decode(call.api.response, answer.message))
@@ -112,22 +106,7 @@ class ForwardCalls:
 
     def forward(self, call: Call) -> Awaitable[Message]:
         """Answer a client's call that another coordinator received."""
-        request: ForwardRequest = call.request
-        api = APIS.get(request.api_key)
-        if api not in DUTIES:
-            raise InvalidRequest(
-                f"no call with the key {request.api_key} is passed on", api_key=request.api_key
-            )
-        inner = Call(
-            api,
-            request.api_version,
-            decode(api.request, request.message),
-            request.principal,
-            request.listener_name,
-            call.connection_id,
-            call.share,
-        )
-        return self._forward(inner)
+        return self._forward(passed_call(call, DUTIES))
 
     async def _forward(self, call: Call) -> Message:
         try:
@@ -135,8 +114,3 @@ class ForwardCalls:
         except NotCoordinator:
             return ForwardResponse()
         return ForwardResponse(message=b"".join(encode(answer)))
-
-
-async def settled(answer: Answer) -> Message:
-    """The message that an answer is or becomes."""
-    return answer if isinstance(answer, Message) else await answer

@@ -43,6 +43,7 @@ from strom.server.calls.log.fetch_log import FetchLogCalls
 from strom.server.calls.log.fetch_rows import FetchRowsCalls
 from strom.server.calls.log.produce import ProduceCalls
 from strom.server.calls.offsets import OffsetCalls
+from strom.server.calls.passing import PassedOn, PassedOnCalls
 from strom.server.calls.publish.stages import StageCalls
 from strom.server.calls.replication import ReplicationCalls
 from strom.server.calls.writes import Writes
@@ -206,7 +207,8 @@ class TabletNode:
             ReplicaSettings.of(self._settings),
             ask,
         )
-        self.inner_groups = (ReplicationCalls(replicas, self.tablets),)
+        self.inner_groups = (ReplicationCalls(replicas, self.tablets), PassedOnCalls(self.groups))
+        self.groups = [PassedOn(one, self._view, home.server_id, ask) for one in self.groups]
         self._copies = CopyWatch(replicas, self._world.clock, self._settings["replica.lag.max"] / 1000)
         follow_replicas(self._metrics, replicas, self._copies)
 
