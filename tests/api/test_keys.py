@@ -152,6 +152,14 @@ def test_rows_can_be_found_by_the_bucket_key(either: ServerProcess) -> None:
         assert found.to_pylist() == [user(7), user(3)], "a bucket key that is the whole key finds one row"
 
 
+def test_a_row_is_found_where_the_bucket_key_is_not_the_first_of_the_key(server: ServerProcess) -> None:
+    orders = pa.schema([("user", pa.string()), ("number", pa.int32()), ("price", pa.float64())])
+    with table_on(server, orders, primary_key=["user", "number"], bucket_key="number", buckets=3) as table:
+        rows = [{"user": f"u{number}", "number": number, "price": number / 10} for number in range(20)]
+        table.upsert(rows)
+        assert [table.lookup({"user": row["user"], "number": row["number"]}) for row in rows] == rows
+
+
 def test_a_scan_takes_columns_a_filter_and_a_limit(either: ServerProcess) -> None:
     with table_on(either, USERS, primary_key="id", buckets=3) as users:
         users.upsert([user(number, score=number % 10) for number in range(500)])

@@ -144,14 +144,18 @@ def test_no_server_is_said_with_what_to_do() -> None:
 
 
 def test_a_description_as_a_command_makes_the_same_table_again(server: ServerProcess) -> None:
-    words = ["id:bigint", "d:decimal(10,2) not null", "r:row<a int, `B c` string>", "day:string"]
-    options = ["--primary-key", "id,day", "--partition-by", "day", "--buckets", "3", "--index", "by_d=d"]
+    words = ["id:bigint", "d:decimal(10,2) not null", "r:row<a int, `B c` string>", "day:string", "e:int"]
+    options = ["--primary-key", "id,e,day", "--partition-by", "day", "--buckets", "3", "--index", "by_d=d"]
+    options += ["--bucket-key", "e"]
     extra = ["-p", "table.log.ttl=3 d", "-p", 'my.note=it\'s "so"', "--comment", "a b"]
     assert strom("table", "create", "cli_like", *words, *options, *extra, server=server.address).code == 0
     told = strom("table", "describe", "cli_like", "--ddl", server=server.address)
     assert told.code == 0, told.err
     command = shlex.split(told.out)
     assert command[:4] == ["strom", "table", "create", "fluss.cli_like"]
+    given = [*options, *extra]
+    for option in ("--primary-key", "--partition-by", "--bucket-key", "--buckets", "--comment"):
+        assert command[command.index(option) + 1] == given[given.index(option) + 1]
     command[3] = "fluss.cli_like_2"
     again = strom(*command[1:], server=server.address)
     assert again.code == 0, again.err

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import strom
+from strom.client.cluster.address import Address
 from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.cluster.options import WriterOptions
 from strom.client.write.accumulator import Accumulator, Outgoing
@@ -19,7 +23,10 @@ from strom.client.write.delivery import Delivery
 from strom.client.write.fast_lane import FastLane
 from strom.errors import ChecksumMismatch, Disconnected, StromError, TableNotFound, UnknownBucket
 from strom.model.bucket import BucketId
+from strom.protocol.api_keys import PRODUCE_LOG
+from strom.runtime.clock import SystemClock
 from strom.runtime.streams import TcpStream
+from strom.runtime.tasks import Tasks
 from strom.testing.process import ServerProcess
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -227,6 +234,39 @@ def test_a_batch_that_came_back_is_not_lost_to_one_that_is_sent_beside_the_loop(
     third.encoded = bytearray(b"z")
     assert not accumulator.take_aside(third, 9.0)
     assert [accumulator.take(9.0), accumulator.take(9.0)] == [[first], [third]]
+
+
+class Dialled:
+    """A connection that notes whether it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_connection_that_comes_too_late_or_is_replaced_is_closed() -> None:
+    async def main() -> None:
+        dialled: list[Dialled] = []
+
+        def dial(address: Address) -> Dialled:
+            dialled.append(Dialled())
+            return dialled[-1]
+
+        world = SimpleNamespace(clock=SystemClock())
+        cluster: Any = SimpleNamespace(dial=dial, world=world)
+        lane = FastLane(
+            cluster, PRODUCE_LOG, timeout_s=1, carried_max=5, settle=lambda *_: None, tasks=Tasks()
+        )
+        lane.open(Address("here", 1))
+        lane.open(Address("there", 2))
+        assert [one.closed for one in dialled] == [True, False]
+        lane.close()
+        lane.open(Address("here", 1))
+        assert [one.closed for one in dialled] == [True, True, True]
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("place", ["DirectCaller.start", "Delivery._take_aside", "TcpStream.send"])

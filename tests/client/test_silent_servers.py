@@ -66,6 +66,8 @@ def test_one_that_does_not_answer_is_given_up_if_another_does() -> None:
         with pytest.raises(Disconnected, match="here:1 does not answer any more, and other servers do"):
             servers.check(HERE)
         servers.check(THERE)
+        assert await servers.is_gone(HERE)
+        assert question.asked == 1, "who wonders next is told at once"
         await asyncio.sleep(SHUN_S)
         servers.check(HERE)
 
@@ -196,6 +198,7 @@ def test_writers_and_readers_go_on_when_a_leader_is_frozen() -> None:
         leader = catalog(machines).leader_of(bucket)
         frozen = now()
         machines.network.stall(f"t{leader}")
+        machines.network.stall("c2")  # of those who are asked about it, one says nothing
         await table.append([{"a": 2}])
         await database.flush()
         assert now() - frozen < 2.0

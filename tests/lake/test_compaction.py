@@ -373,15 +373,29 @@ def test_whatever_order_things_come_in_the_rows_are_those_of_the_model(tmp_path:
 
 def chosen(sizes: list[int], upkeep: LakeUpkeep, dead: dict[int, int] | None = None) -> list[list[int]]:
     """Of files of 10 rows with these sizes in MB, the numbers of those that are merged."""
-    files = []
-    for number, megabytes in enumerate(sizes):
-        first = number * 10
-        described = DataFileDescription(f"data/strom-{number}", megabytes << 20, 10, 0, first, first + 9)
-        entry = ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=data_file(described))
-        files.append(HeldFile(entry, None, 0, first, first + 9))
+    files = [
+        held_file(f"strom-{number}", number * 10, number * 10 + 9, size=megabytes << 20)
+        for number, megabytes in enumerate(sizes)
+    ]
     counts = {f"data/strom-{number}": count for number, count in (dead or {}).items()}
     found = choose(HeldFiles(tuple(files), ()), counts, upkeep)
     return sorted([file.first_offset // 10 for file in group.files] for group in found)
+
+
+def held_file(name: str, first: int, last: int, *, size: int = 0) -> HeldFile:
+    """A file of 10 rows with offsets in this range."""
+    described = DataFileDescription(f"data/{name}", size, 10, 0, first, last)
+    entry = ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=data_file(described))
+    return HeldFile(entry, None, 0, first, last)
+
+
+def test_files_are_not_merged_across_another_engine_s_file_that_overlaps_them() -> None:
+    files = [
+        held_file("other", 0, 99),
+        *(held_file(f"strom-{first}", first, first + 9) for first in (10, 30, 110, 120)),
+    ]
+    found = choose(HeldFiles(tuple(files), ()), {}, EAGER)
+    assert [[file.first_offset for file in group.files] for group in found] == [[110, 120]]
 
 
 def test_files_of_one_size_side_by_side_become_one() -> None:

@@ -45,6 +45,8 @@ from strom.rpc.call import Call
 from strom.rpc.connection import TURN_S
 from strom.rpc.limits import ListenerLimits
 from strom.rpc.slow_calls import SlowCalls
+from strom.rpc.traffic import InFlight, ListenerTraffic
+from strom.runtime.clock import SystemClock
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
 from waiting import until
@@ -541,3 +543,12 @@ def test_what_happened_is_counted() -> None:
         assert found["strom_rpc_connections"] == 0
 
     in_memory(main)
+
+
+def test_what_is_in_flight_is_told_under_its_name() -> None:
+    metrics = Metrics()
+    traffic = ListenerTraffic("CLIENT", metrics, SystemClock(), Budget(1000))
+    traffic.follow(lambda: InFlight(connections=1, calls=2, request_bytes=3, unsent_bytes=4))
+    found = {one["name"]: one["value"] for one in metrics.samples()}
+    names = ["connections", "calls", "inflight_bytes", "unsent_bytes"]
+    assert [found[f"strom_rpc_{name}"] for name in names] == [1, 2, 3, 4]

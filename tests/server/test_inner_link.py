@@ -30,6 +30,7 @@ from strom.runtime.world import World
 from strom.server.background.decision_rollout import BUCKETS_AT_ONCE
 from strom.server.links.inner_link import InnerLink, open_inner_listener
 from strom.server.process.supervisor import TabletProcess
+from waiting import until
 
 SECRET = "of this cluster"
 TASKS = 2_000
@@ -172,6 +173,20 @@ def test_the_end_of_the_other_side_ends_every_call_and_a_new_port_is_found() -> 
             async with opened(world, {HOLD_BUCKETS: same}) as again:
                 link.point_to(at(again))
                 assert (await link.call(HOLD_BUCKETS, HoldBucketsRequest(on=True))).held
+
+    in_memory(main)
+
+
+def test_a_connection_to_where_the_server_was_is_not_used() -> None:
+    async def main(world: World) -> None:
+        async with linked(world, {HOLD_BUCKETS: same}) as (link, listener):
+            connecting = asyncio.ensure_future(link.connect(5.0))
+            await asyncio.sleep(0)
+            link.point_to(None)
+            with pytest.raises(Disconnected, match="tablet server 1 is not running"):
+                await connecting
+            assert not link.is_connected
+            await until(lambda: listener.statistics().connections == 0)
 
     in_memory(main)
 
