@@ -390,12 +390,14 @@ def held_file(name: str, first: int, last: int, *, size: int = 0) -> HeldFile:
 
 
 def test_files_are_not_merged_across_another_engine_s_file_that_overlaps_them() -> None:
-    files = [
-        held_file("other", 0, 99),
-        *(held_file(f"strom-{first}", first, first + 9) for first in (10, 30, 110, 120)),
-    ]
-    found = choose(HeldFiles(tuple(files), ()), {}, EAGER)
-    assert [[file.first_offset for file in group.files] for group in found] == [[110, 120]]
+    other = held_file("other", 0, 99)
+    inside, behind = (
+        [held_file(f"strom-{first}", first, first + 9) for first in firsts]
+        for firsts in ((10, 30), (110, 120))
+    )
+    assert choose(HeldFiles((other, *inside), ()), {}, EAGER) == []
+    found = choose(HeldFiles((other, *behind), ()), {}, EAGER)
+    assert [group.files for group in found] == [tuple(behind)]
 
 
 def test_files_of_one_size_side_by_side_become_one() -> None:
