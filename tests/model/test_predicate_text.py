@@ -39,6 +39,7 @@ from strom.model.type_text import parse
         ("a = .5e3", col("a") == Decimal("500")),
         ("10 < price", col("price") > 10),
         ("-5 >= a", col("a") <= -5),
+        ("a > -2.5 and b < +2.5", And((col("a") > Decimal("-2.5"), col("b") < Decimal("2.5")))),
         ("'x' = name", col("name") == "x"),
         ("name = 'it''s'", col("name") == "it's"),
         ("name = ''", col("name") == ""),

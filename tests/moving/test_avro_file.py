@@ -88,6 +88,13 @@ def test_what_is_written_reads_back_with_every_field_and_entry(codec: str | None
     assert found.encode() == content
 
 
+@pytest.mark.parametrize("number", [-(1 << 63), (1 << 63) - 1, 1 << 62, 63, 64, -64, -65])
+def test_a_number_may_be_as_large_as_its_type(number: int) -> None:
+    content = file(header(), (1, long(number)))
+    assert AvroFile.decode(content, "x").records == [number]
+    assert AvroFile(header(), SYNC, [number]).encode() == content
+
+
 def test_a_file_without_records_has_no_block() -> None:
     content = AvroFile(header(SCHEMA), SYNC, []).encode()
     assert content == file(header(SCHEMA))

@@ -103,8 +103,30 @@ def test_a_copy_on_a_new_disk_joins_as_another_member_and_only_with_everything()
         member = scene.cluster.entry(BUCKET).member_of(replaced.server_id)
         assert member is not None
         assert member.identity.disk == replaced.disk_id
+        await scene.append(20)
+        version = scene.cluster.catalog.version
+        await asyncio.sleep(5)
+        assert scene.cluster.catalog.version == version, "that its older copy is late is not held against it"
 
     play(scenario, replica_lag_max="1 s")
+
+
+def test_a_copy_whose_connection_ended_is_not_let_in() -> None:
+    """It had everything a moment ago, and would hold up every write until it counts as late."""
+
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin(table_min_insync="1")
+        await scene.append(1)
+        leader, gone = scene.leader, scene.followers[0]
+        gone.kill()
+        scene.cluster.network.cut(gone.host)
+        await scene.until(lambda: not leader.replicas.sessions.asks(gone.server_id))
+        scene.only_member(leader.server_id)
+        await scene.until(lambda: len(scene.in_sync) > 1)
+        await asyncio.sleep(3)
+        assert scene.in_sync == {0, 1, 2} - {gone.server_id}
+
+    play(scenario, replica_lag_max="60 s")
 
 
 def test_a_proposal_whose_outcome_is_unknown_goes_on_counting() -> None:

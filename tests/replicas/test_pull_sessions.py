@@ -14,7 +14,7 @@ from strom.protocol.error_codes import CODES
 from strom.protocol.messages.replication import PullRequest, PullResponse, WireQuestion
 from strom.rpc.promise import Promise
 from strom.runtime.tasks import Tasks
-from strom.server.replicas.pull_sessions import NOT_LED_S, WAIT_S_MAX, PullSessions
+from strom.server.replicas.pull_sessions import BETWEEN_CALLS_S, NOT_LED_S, WAIT_S_MAX, PullSessions
 from strom.server.replicas.wire import wire_bucket
 from strom.testing import loop as virtual
 from strom.testing.clock import LoopClock
@@ -138,6 +138,21 @@ def test_a_server_asks_as_long_as_its_connection_stands() -> None:
         call.cancel()
         assert (scene.sessions.asks(7), scene.sessions.heard_at(7)) == (False, heard)
         assert is_unknown(scene.pull(number=1)), "what was answered may be lost: it begins anew"
+
+    on_a_loop(main)
+
+
+def test_a_server_that_does_not_call_again_after_an_answer_asks_no_more() -> None:
+    """It died in between: there is no call that the end of its connection could end."""
+
+    async def main(scene: PullScene) -> None:
+        call = scene.pull(BUCKET)
+        await asyncio.sleep(2 * NOT_LED_S)
+        assert (call.done(), scene.sessions.asks(7)) == (True, True), "the next call may be on its way"
+        await asyncio.sleep(BETWEEN_CALLS_S)
+        assert not scene.sessions.asks(7)
+        scene.pull(number=1)
+        assert scene.sessions.asks(7)
 
     on_a_loop(main)
 

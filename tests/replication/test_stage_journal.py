@@ -55,6 +55,15 @@ def test_a_follower_that_missed_forgotten_drops_begins_again_and_gets_through() 
     assert held == {b"d", b"e", b"f"}
 
 
+def test_who_begins_again_syncs_again() -> None:
+    journal, mirror = StageJournal([b"a", b"b", b"c"], durable=True, drops_kept_max=0), StageMirror()
+    mirror.take(journal.read(0, 0, 2), ())
+    mirror.synced(2)
+    journal.drop(b"a")
+    mirror.take(journal.read(mirror.position, mirror.began, 1), (b"a", b"b"))
+    assert (mirror.position, mirror.durable) == (2, 0), "from the beginning: the entry of b"
+
+
 def test_an_answer_from_elsewhere_in_the_journal_changes_nothing() -> None:
     journal, mirror = StageJournal([b"a", b"b"], durable=True), StageMirror()
     step = mirror.take(journal.read(1, 1, 1), {b"x"})

@@ -42,6 +42,15 @@ def test_without_a_home_it_is_a_private_one_among_the_temporary_ones(tmp_path: P
     assert (_mode(folder), _mode(folder.parent)) == (0o700, 0o700)
 
 
+def test_a_cache_is_named_from_the_root_or_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = private_folder("marks", {**_environment(tmp_path), "XDG_CACHE_HOME": "here"})
+    assert folder == tmp_path / "shared" / f"strom-{os.getuid()}" / "marks"
+    assert not (tmp_path / "here").exists()
+    folder = private_folder("marks", {**_environment(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "there")})
+    assert folder == tmp_path / "there" / "strom" / "marks"
+
+
 @pytest.mark.parametrize("planted", ["link", "file", "wide", "of a group", "of others", "foreign"])
 def test_what_somebody_else_planted_is_refused(
     tmp_path: Path, planted: str, monkeypatch: pytest.MonkeyPatch

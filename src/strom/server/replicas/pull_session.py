@@ -47,6 +47,8 @@ class PullSession:
         self.standing: dict[BucketId, StandingQuestion] = {}
         self.ready: dict[BucketId, None] = {}
         self.waiting: WaitingCall | None = None
+        self.answered_at = float("-inf")
+        """When no call waited any more."""
         self.building = False
         """Whether a task reads what will be answered."""
         self.told: list[WireAnswer] = []

@@ -36,6 +36,8 @@ from strom.server.replicas.wire import bucket_of, not_leader, question_of, refus
 NOT_LED_S = 0.1
 """How long a question waits for this server to lead in its epoch."""
 WAIT_S_MAX = 60.0
+BETWEEN_CALLS_S = 1.0
+"""How long after an answer the next call may take: a server that died in between ends no call."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +66,11 @@ class PullSessions:
         return self._heard_at.get(server_id, float("-inf"))
 
     def asks(self, server_id: int) -> bool:
-        """Whether questions of a server stand here."""
-        return server_id in self._sessions
+        """Whether questions of a server stand here: a call of it waits, or the next one is on its way."""
+        session = self._sessions.get(server_id)
+        if session is None:
+            return False
+        return session.waiting is not None or self._clock.monotonic() < session.answered_at + BETWEEN_CALLS_S
 
     def stop(self) -> None:
         """End all sessions: the server stops."""
@@ -115,7 +120,7 @@ class PullSessions:
 
     def _ended(self, session: PullSession, call: WaitingCall, disconnected: bool) -> None:
         if session.waiting is call:
-            session.waiting = None
+            session.waiting, session.answered_at = None, self._clock.monotonic()
         if disconnected and self._sessions.get(session.server_id) is session:
             self._end(session)  # what was answered may be lost: the follower begins anew
 
