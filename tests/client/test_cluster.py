@@ -84,6 +84,23 @@ def test_a_moment_that_has_not_come_is_the_end_of_what_is_there() -> None:
     play_out(main())
 
 
+def test_a_call_that_was_started_waits_for_its_answer_as_long_as_it_may() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, _):
+            (address,) = cluster.addresses
+            play.faults["GetMetadata"] = [lambda call: asyncio.sleep(3600)]
+            began = asyncio.get_running_loop().time()
+            asked = cluster.start(
+                address, GET_METADATA, wire.GetMetadataRequest(), lane="main", timeout_ms=2000
+            )
+            assert asked is not None
+            with pytest.raises(RequestTimeout):
+                await asked
+            assert asyncio.get_running_loop().time() - began == pytest.approx(2.0, abs=0.2)
+
+    play_out(main())
+
+
 def test_whoever_gives_up_does_not_take_the_connection_from_others() -> None:
     async def main() -> None:
         async with playing() as (_, cluster, _):

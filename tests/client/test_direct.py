@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import strom
 from strom.client.cluster import forks
 from strom.client.cluster.address import Address
 from strom.client.cluster.direct_caller import DirectCaller
@@ -54,6 +55,13 @@ def exists(caller: DirectCaller | DirectCalls, name: str, address: Address | Non
         return caller.call(DATABASE_EXISTS, DatabaseExistsRequest(database_name=name)).exists
     assert address is not None
     return caller.attempt([address], lambda lent: exists(lent, name))
+
+
+def test_a_client_that_closes_takes_the_connections_along_that_threads_dialled(address: Address) -> None:
+    with strom.connect(str(address)) as db:
+        caller = db._session.cluster.dial(address)
+        assert exists(caller, "fluss")
+    assert isinstance(caller.broken, ConnectionClosed)
 
 
 def test_a_call_is_answered(address: Address) -> None:

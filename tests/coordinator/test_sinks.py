@@ -355,6 +355,8 @@ def test_a_row_comes_back_as_it_was_and_damage_is_noticed() -> None:
         {5: 3},
         (StagedPart(name(1), 5, 8, (0, 130)),),
         (EmptiedPart(5, 8, 200),),
+        query_name="told",
+        skip_lost=True,
         earlier=(6,),
     )
     value = encode_sink(row)

@@ -10,8 +10,9 @@ import pytest
 
 from strom.errors import InvalidConfig
 from strom.model import properties as p
-from strom.model.schema import Schema
+from strom.model.schema import Column, Schema
 from strom.model.table import TableDescription
+from strom.model.type_text import parse
 
 PAGE = Path(__file__).parents[2] / "docs" / "table-properties.md"
 
@@ -162,3 +163,16 @@ def test_properties_that_fit_make_a_rule() -> None:
             properties={"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "v"},
         )
     )
+
+
+@pytest.mark.parametrize("kind", ["time({})", "timestamp({})", "timestamp_ltz({})"])
+@pytest.mark.parametrize("around", ["{}", "array<{}>", "map<int, {}>", "array<map<int, {}>>"])
+def test_a_lake_table_holds_no_more_digits_than_the_lake(kind: str, around: str) -> None:
+    def check(precision: int, *, enabled: str = "true") -> None:
+        column = Column(0, "at", parse(around.format(kind.format(precision))))
+        p.check_lake(TableDescription(Schema(1, (column,)), properties={"table.datalake.enabled": enabled}))
+
+    check(6)
+    check(7, enabled="false")
+    with pytest.raises(InvalidConfig, match=r"'at' is .* a precision of 7 would lose digits there"):
+        check(7)

@@ -203,6 +203,9 @@ def test_a_file_that_is_missing_or_no_toml_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "none.toml")
     with pytest.raises(InvalidSetting, match="not valid TOML"):
         load(write(tmp_path, "durability = "))
+    (tmp_path / "latin.toml").write_bytes(b'durability = "\xfc"')
+    with pytest.raises(InvalidSetting, match="not valid TOML"):
+        load(tmp_path / "latin.toml")
 
 
 def test_passwords_are_never_shown() -> None:

@@ -54,6 +54,17 @@ def test_a_second_server_is_refused_and_told_who_runs_there(tmp_path: Path) -> N
     take(tmp_path).close(cleanly=True)
 
 
+@pytest.mark.parametrize("content", ["", "null", "[]", "{}", '{"process": 1}', "\xff"])
+def test_a_second_server_is_refused_though_nobody_can_read_who_runs_there(
+    tmp_path: Path, content: str
+) -> None:
+    first = take(tmp_path)
+    (tmp_path / RUNNING_FILE).write_text(content, encoding="latin-1")
+    with pytest.raises(FolderInUse, match=r"another server runs on the data folder .*--data"):
+        take(tmp_path)
+    first.close(cleanly=True)
+
+
 def test_a_folder_of_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     content = encode_format({"format": 99, "cluster_id": "x"})
     (tmp_path / "strom.json").write_bytes(content)

@@ -138,6 +138,8 @@ def test_a_failed_sync_takes_the_bucket_offline_and_is_not_tried_again() -> None
         commit.request(bucket)
         await ended(tasks)
         assert (bucket.syncs, bucket.durable) == (1, 0)
+        found = {one["name"]: one["value"] for one in metrics.samples()}
+        assert (found["strom_log_syncs_total"], found["strom_log_sync_failures_total"]) == (0, 1)
         await tasks.close()
 
     asyncio.run(main())

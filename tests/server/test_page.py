@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from strom.runtime.clock import SystemClock
+from strom.runtime.metrics import Metrics
+from strom.runtime.tasks import InlineOffload
 from strom.server.web.page import render_page
+from strom.server.web.site import Site
 
 STATUS = {
     "version": "0.1.0",
@@ -118,3 +126,32 @@ def test_of_very_many_tables_the_page_shows_some_and_says_where_the_others_are()
     assert page.count("<tr>") < 600
     assert "19,500 more tables" in page
     assert "/status.json" in page
+
+
+def test_the_metrics_of_every_server_have_its_number() -> None:
+    def server(number: int) -> Any:
+        metrics = Metrics()
+        metrics.counter("rows", "Rows").inc(number)
+
+        async def samples() -> Any:
+            return metrics.samples()
+
+        return SimpleNamespace(server_id=number, samples=samples)
+
+    own = Metrics()
+    own.counter("rows", "Rows").inc(5)
+    servers = [server(1), server(2)]
+    view: Any = None  # metrics are not in the catalog
+    site = Site(
+        view,
+        lambda: servers,
+        own,
+        SystemClock(),
+        InlineOffload(),
+        folder="data",
+        connections=lambda: 0,
+        shared=False,
+    )
+    told = asyncio.run(site.respond("/metrics")).body.splitlines()
+    found = [line for line in told if not line.startswith("#")]
+    assert sorted(found) == ['rows{server="1"} 1', 'rows{server="2"} 2', 'rows{server="coordinator"} 5']
