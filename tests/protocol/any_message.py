@@ -31,6 +31,7 @@ SCALARS: dict[int, st.SearchStrategy[Any]] = {
 }
 
 
+@cache  # a strategy looks at itself once, which takes longer than to draw from it
 def any_message(kind: type[Message], depth: int = 0) -> st.SearchStrategy[Any]:
     """A message of this class with any values; a message that contains itself ends after a few levels."""
     return st.builds(kind, **{name: _any_field(field, depth) for name, field in kind.fields.items()})

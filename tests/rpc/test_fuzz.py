@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from protocol.any_message import any_message
 from rpc.scene import Stranger, calling, exists, in_memory, listening, on_sockets, stranger
 from strom.errors import TableNotFound
-from strom.protocol.api_keys import APIS, DATABASE_EXISTS, LOG_APIS, PRODUCE_LOG
+from strom.protocol.api_keys import APIS, DATABASE_EXISTS, LOG_APIS, PRODUCE_LOG, Api
 from strom.protocol.frame import encode_request
 from strom.protocol.message import Message
 from strom.protocol.messages.databases import DatabaseExistsResponse
@@ -101,14 +102,19 @@ class Moody:
 
 
 def _some_answer(call: Call) -> Message:
-    required = [
-        name for name, field in call.api.response.fields.items() if name not in call.api.response._defaults
-    ]
+    return _smallest(call.api.response)
+
+
+def _smallest(kind: type[Message]) -> Message:
+    """A message with nothing but what it must have, and that zero or empty."""
     zero: dict[int, Any] = {0: 0, 1: 0, 2: False, 3: b"", 5: ""}
-    found: Message = call.api.response(
-        **{name: zero[call.api.response.fields[name].kind] for name in required}
+    required = {name: one for name, one in kind.fields.items() if name not in kind._defaults}
+    return kind(
+        **{
+            name: zero[one.kind] if one.message is None else _smallest(one.message())
+            for name, one in required.items()
+        }
     )
-    return found
 
 
 # --- acts ----------------------------------------------------------------------------------------------------
@@ -118,13 +124,16 @@ def _head(length: int, key: int, version: int, request_id: int) -> bytes:
     return struct.pack(">ihhi", length, key, version, request_id)
 
 
-requests = st.sampled_from(LOG_APIS).flatmap(
-    lambda api: st.builds(
+@cache
+def _requests_to(api: Api[Any, Any]) -> st.SearchStrategy[bytes]:
+    return st.builds(
         lambda message, request_id: b"".join(encode_request(api.key, 0, request_id, message)),
         any_message(api.request, depth=3),
         st.integers(0, 2**31 - 1),
     )
-)
+
+
+requests = st.sampled_from(LOG_APIS).flatmap(_requests_to)
 
 
 @st.composite
