@@ -16,7 +16,7 @@ import numpy as np
 import strom
 from benchmarks.beside import quantile
 from benchmarks.call_loop import calling
-from benchmarks.harness import Answer, Bench, Samples, Target
+from benchmarks.harness import Answer, Bench, Samples, Target, cpu_seconds
 from benchmarks.key_rows import INT_KEY
 from benchmarks.on_cluster import POLL_S, SETTLED_TIMEOUT_S, cluster, copies, let_lead, settle
 
@@ -41,14 +41,17 @@ def measure(bench: Bench) -> list[Answer]:
             time.sleep(1.0)
             calm = time.monotonic_ns()
             time.sleep(calm_s)
+            cpu = {one: -cpu_seconds(running.tablets[one].pid) for one in (leader, added)}
             began = time.monotonic_ns()
             db.move_bucket(TABLE, 0, to=[leader, added])
             _await_copy(db, added)
             ended = time.monotonic_ns()
+            cpu = {one: before + cpu_seconds(running.tablets[one].pid) for one, before in cpu.items()}
         size = _bytes(running.tablets[added].folder)
     seconds = (ended - began) / 1e9
     idle, busy = (quantile(loop.seconds(*one), 0.99) * 1e3 for one in ((calm, began), (began, ended)))
     notes = {"keys": keys, "bytes": size, "seconds": seconds, "rate": RATE, "errors": len(loop.failed)}
+    notes |= {"leader_cpu_s": cpu[leader], "follower_cpu_s": cpu[added]}
     rate = Samples((size / 1e6 / seconds,), "MB/s", seconds, 0.0)
     p99 = [Samples((one,), "ms p99", 0.0, 0.0) for one in (busy, idle)]
     return [

@@ -96,6 +96,12 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("join_delta", "times faster", "delta join"),
         Row("join_delta", "CPU", "delta join, CPU seconds"),
     ),
+    "three copies on three servers": (
+        Row("cluster_pause", "writer.*is killed, median", "pause of a writer whose leader is killed, median"),
+        Row("cluster_append", r"\(os\)", "append, `acks` all, durability `os`"),
+        Row("cluster_lookup", "one by one", "one lookup after the other"),
+        Row("cluster_replica", "new copy", "a new copy of a primary-key table"),
+    ),
 }
 
 BESIDE_OTHERS: tuple[Row, ...] = (

@@ -1,6 +1,6 @@
-"""A real Apache Fluss: ZooKeeper, a coordinator and a tablet server, each a process, as it comes.
+"""A real Apache Fluss: ZooKeeper, a coordinator and tablet servers, each a process, as it comes.
 
-All three are in the server's jar. Java chooses the heap, as it does with Fluss' own start scripts.
+All of them are in the server's jar. Java chooses the heap, as it does with Fluss' own start scripts.
 """
 
 from __future__ import annotations
@@ -31,28 +31,33 @@ class FlussServer:
     address: str
     pids: list[int]
     started_in_s: float
-    """From the first command to a tablet server that is known."""
+    """From the first command to tablet servers that are known."""
+    tablets: dict[int, JavaProcess]
+    """By their numbers, from 0."""
 
 
 @contextmanager
-def fluss_server(folder: Path) -> Iterator[FlussServer]:
+def fluss_server(folder: Path, tablets: int = 1) -> Iterator[FlussServer]:
     """A fresh one in this folder."""
     folder.mkdir(parents=True)
-    keeper, coordinator, tablet = free_ports(3)
+    keeper, coordinator, *ports = free_ports(2 + tablets)
     began = time.monotonic()
     processes: list[JavaProcess] = []
     try:
         path = written(folder / "zoo.cfg", zookeeper_settings(folder / "zookeeper", keeper), "=")
         processes.append(JavaProcess(FLUSS, ZOOKEEPER, [str(path)], folder))
         await_true(lambda: accepts(keeper), processes)
-        for main, port in ((COORDINATOR, coordinator), (TABLET_SERVER, tablet)):
-            home = folder / main.rpartition(".")[2]
+        roles = [(COORDINATOR, coordinator, 0), *((TABLET_SERVER, port, n) for n, port in enumerate(ports))]
+        for main, port, number in roles:
+            home = folder / f"{main.rpartition('.')[2]}-{number}"
             home.mkdir()
-            written(home / "server.yaml", settings(folder, keeper, port), ": ")
+            told = settings(folder, keeper, port, number=number, copies=tablets)
+            written(home / "server.yaml", told, ": ")
             processes.append(JavaProcess(FLUSS, main, ["--configDir", str(home)], home, OPTIONS))
         address = f"{LOOPBACK}:{coordinator}"
-        await_true(lambda: accepts(coordinator) and accepts(tablet) and _answers(address), processes)
-        yield FlussServer(address, [one.process.pid for one in processes], time.monotonic() - began)
+        await_true(lambda: all(map(accepts, (coordinator, *ports))) and _answers(address, tablets), processes)
+        pids = [one.process.pid for one in processes]
+        yield FlussServer(address, pids, time.monotonic() - began, dict(enumerate(processes[2:])))
     finally:
         for one in reversed(processes):
             one.end()
@@ -69,26 +74,27 @@ def zookeeper_settings(data: Path, port: int) -> dict[str, object]:
     }
 
 
-def settings(folder: Path, keeper: int, port: int) -> dict[str, object]:
+def settings(folder: Path, keeper: int, port: int, *, number: int = 0, copies: int = 1) -> dict[str, object]:
     """Of the coordinator and of the tablet server alike; what is not said is as Fluss ships it."""
     return {
         "zookeeper.address": f"{LOOPBACK}:{keeper}",
         "bind.listeners": f"FLUSS://{LOOPBACK}:{port}",
-        "tablet-server.id": 0,
-        "data.dir": folder / "data",
+        "tablet-server.id": number,
+        "data.dir": folder / f"data-{number}",
         "remote.data.dir": folder / "remote",
         "default.bucket.number": 1,
-        "default.replication.factor": 1,
+        "default.replication.factor": copies,
     }
 
 
-def _answers(address: str) -> bool:
-    """Whether the coordinator knows a tablet server."""
+def _answers(address: str, tablets: int) -> bool:
+    """Whether the coordinator knows so many tablet servers."""
 
     async def ask() -> bool:
         config = fluss.Config({"bootstrap.servers": address})
         async with await fluss.FlussConnection.create(config) as peer:
-            return any(one.server_type == "TabletServer" for one in await peer.get_admin().get_server_nodes())
+            nodes = await peer.get_admin().get_server_nodes()
+        return sum(one.server_type == "TabletServer" for one in nodes) == tablets
 
     try:
         return asyncio.run(ask())

@@ -1,4 +1,4 @@
-"""A real Kafka: one process that is broker and controller (KRaft), without a sync of its own, as it comes."""
+"""A real Kafka: processes that are broker and controller (KRaft), without a sync of their own, as it comes."""
 
 from __future__ import annotations
 
@@ -29,37 +29,59 @@ FORMAT_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class KafkaServer:
-    """A broker that answers."""
+    """A cluster that answers; often of one broker."""
 
     address: str
-    pids: list[int]
+    brokers: dict[int, JavaProcess]
+    """By their numbers, from 1."""
     started_in_s: float
-    """From the command to the first answer; its storage was formatted before."""
+    """From the first command to the first answer; the storage was formatted before."""
+
+    @property
+    def pids(self) -> list[int]:
+        """Of all brokers."""
+        return [one.process.pid for one in self.brokers.values()]
 
 
 @contextmanager
-def kafka_server(folder: Path) -> Iterator[KafkaServer]:
-    """A fresh one in this folder."""
-    folder.mkdir(parents=True)
-    port, controller = free_ports(2)
-    path = written(folder / "server.properties", settings(folder / "data", port, controller), "=")
-    _format(path)
+def kafka_server(folder: Path, brokers: int = 1) -> Iterator[KafkaServer]:
+    """A fresh one in this folder; every node is broker and controller."""
+    ports = free_ports(2 * brokers)
+    nodes = {node: (ports[2 * node - 2], ports[2 * node - 1]) for node in range(1, brokers + 1)}
+    voters = ",".join(f"{node}@{LOOPBACK}:{controller}" for node, (_, controller) in nodes.items())
+    paths = {}
+    for node, (port, controller) in nodes.items():
+        home = folder / f"node-{node}"
+        home.mkdir(parents=True)
+        told = settings(home / "data", port, controller, node=node, voters=voters, copies=brokers)
+        paths[node] = written(home / "server.properties", told, "=")
+        _format(paths[node])
     began = time.monotonic()
-    broker = JavaProcess(peer_jars.KAFKA, "kafka.Kafka", [str(path)], folder, [*HEAP, *COLLECTOR])
+    running: dict[int, JavaProcess] = {}
     try:
-        address = f"{LOOPBACK}:{port}"
-        await_true(lambda: accepts(port) and _answers(address), [broker])
-        yield KafkaServer(address, [broker.process.pid], time.monotonic() - began)
+        for node, path in paths.items():
+            options = [*HEAP, *COLLECTOR]
+            running[node] = JavaProcess(peer_jars.KAFKA, "kafka.Kafka", [str(path)], path.parent, options)
+        address = ",".join(f"{LOOPBACK}:{port}" for port, _ in nodes.values())
+        await_true(
+            lambda: all(accepts(port) for port, _ in nodes.values()) and _answers(address, brokers),
+            list(running.values()),
+        )
+        yield KafkaServer(address, running, time.monotonic() - began)
     finally:
-        broker.end()
+        for one in running.values():
+            one.end()
 
 
-def settings(data: Path, port: int, controller: int) -> dict[str, object]:
+def settings(
+    data: Path, port: int, controller: int, *, node: int = 1, voters: str = "", copies: int = 1
+) -> dict[str, object]:
     """One node, loopback only; what is not said is as Kafka ships it."""
+    least = min(2, copies)
     return {
         "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
+        "node.id": node,
+        "controller.quorum.voters": voters or f"{node}@{LOOPBACK}:{controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller}",
         "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
@@ -67,13 +89,15 @@ def settings(data: Path, port: int, controller: int) -> dict[str, object]:
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": data,
         "message.max.bytes": MESSAGE_BYTES_MAX,
+        "replica.fetch.max.bytes": MESSAGE_BYTES_MAX,
         "auto.create.topics.enable": "false",
-        "offsets.topic.replication.factor": 1,
+        "min.insync.replicas": least,
+        "offsets.topic.replication.factor": copies,
         "offsets.topic.num.partitions": 1,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-        "share.coordinator.state.topic.replication.factor": 1,
-        "share.coordinator.state.topic.min.isr": 1,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": least,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": least,
     }
 
 
@@ -88,7 +112,7 @@ def _format(path: Path) -> None:
     )
 
 
-def _answers(address: str) -> bool:
+def _answers(address: str, brokers: int) -> bool:
     from confluent_kafka import KafkaException  # here, so that the settings can be read without the client
     from confluent_kafka.admin import AdminClient
 
@@ -96,4 +120,4 @@ def _answers(address: str) -> bool:
         found = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=2)
     except KafkaException:
         return False
-    return bool(found.brokers)
+    return len(found.brokers) == brokers

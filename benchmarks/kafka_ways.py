@@ -49,10 +49,12 @@ def client(address: str) -> dict[str, object]:
 class KafkaLog:
     """What both ways share: topics of one partition, a producer and a consumer that stay connected."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, copies: int = 1) -> None:
+        """With several copies a message is acknowledged when all in sync have it."""
         where = client(address)
         self._admin = AdminClient(where)
-        self._producer = Producer({**where, **PRODUCING})
+        self._copies = copies
+        self._producer = Producer({**where, **PRODUCING, **({"acks": "all"} if copies > 1 else {})})
         self._consumer = Consumer({**where, **CONSUMING})
         self._names = (f"{type(self).__name__.lower()}-{number}" for number in itertools.count())
         self._filled = ""
@@ -102,7 +104,7 @@ class KafkaLog:
 
     def _topic(self) -> str:
         name = next(self._names)
-        made = NewTopic(name, 1, 1, config={"max.message.bytes": str(MESSAGE_BYTES_MAX)})
+        made = NewTopic(name, 1, self._copies, config={"max.message.bytes": str(MESSAGE_BYTES_MAX)})
         self._admin.create_topics([made])[name].result(TIMEOUT_S)
         self._producer.list_topics(
             name, timeout=TIMEOUT_S

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks import peer_jars
 from benchmarks.harness import resident_bytes
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 150.0
 POLL_S = 0.02
 LOOPBACK = "127.0.0.1"
 _DIE_WITH_PARENT = 1
