@@ -39,8 +39,9 @@ class Program:
 
     def kill(self) -> None:
         """SIGKILL to it and to everything it started."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
     def kill_once(self) -> None:
         """Kill it; ``look`` starts it again."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 SIZE_MB = 384
-CHUNK_BYTES = 1 << 20
 FILLER = "filler"
 
 
@@ -21,11 +21,18 @@ class SmallDisk:
         _command("mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "strom-campaign", str(folder))
 
     def fill(self, leave_bytes: int) -> None:
-        """Leave only so much."""
-        found = os.statvfs(self.folder)
-        room = found.f_bavail * found.f_frsize - leave_bytes
+        """Leave only so much; a server that writes meanwhile may leave less, or free some."""
         with (self.folder / FILLER).open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(room, 1))
+            while (room := self._room() - leave_bytes) > 0:
+                try:
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, room)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+    def _room(self) -> int:
+        found = os.statvfs(self.folder)
+        return found.f_bavail * found.f_frsize
 
     def free(self) -> None:
         """Give the room back."""
