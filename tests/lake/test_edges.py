@@ -17,6 +17,7 @@ from lake.lake_places import storage_in
 from strom.errors import LakeCorrupt, LakeSnapshotNotFound, OffsetOutOfRange
 from strom.lake.files.file_reader import _slice
 from strom.lake.files.statistics import BOUND_BYTES_MAX, _cut_bytes, _cut_text
+from strom.lake.iceberg.iceberg_schema import iceberg_schema
 from strom.lake.iceberg.summary import OFFSETS_FILE, LakeOffsets, held_property, read_summary, write_summary
 from strom.lake.read.union_planner import _all_hot, _hot_part, _not_taken_over
 from strom.lake.read.warehouses import Warehouses
@@ -24,6 +25,8 @@ from strom.lake.upkeep.compaction_plan import _own_stretches
 from strom.lake.upkeep.maintenance import Maintenance
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.schema import Column, Schema
+from strom.model.type_text import parse
 
 LONG = BOUND_BYTES_MAX + 20
 
@@ -183,3 +186,12 @@ def test_files_that_others_files_lie_over_are_not_put_together() -> None:
     over = [file("strom-a", 0, 9), file("strom-b", 5, 14), file("strom-c", 15, 19)]
     found = [[one.path[15:-8] for one in stretch] for stretch in _own_stretches(over)]
     assert [stretch for stretch in found if stretch] == [["strom-a"], ["strom-b", "strom-c"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_key"), [("bigint", True), ("string", True), ("float", False), ("double", False)]
+)
+def test_a_key_that_iceberg_does_not_allow_is_not_declared_there(kind: str, has_key: bool) -> None:
+    columns = (Column(0, "id", parse(f"{kind} not null")), Column(1, "v", parse("int")))
+    found = iceberg_schema(Schema(1, columns, ("id",)), 1)
+    assert len(found.identifier_field_ids) == has_key

@@ -18,17 +18,21 @@ from coordinator import test_key_tables as key_tables
 from coordinator import test_lake_records as lake_records
 from coordinator import test_races as races
 from coordinator import test_sinks as sinks
+from lake import test_compaction as compaction
 from lake.rounds import test_parts as parts
 from log import test_alike_runs as alike_runs
 from log import test_groups as log_groups
 from log import test_retention as retention
 from metadata import test_sharing_map as sharing_map
+from model import test_predicate_text as texts
 from model import test_types as types
 from moving import test_avro_file as avro_file
 from moving import test_table_metadata as table_metadata
 from planted.planting import planted
 from record import test_filter as filters
 from record import test_statistics as statistics
+from replicas import test_pull_sessions as pulls
+from replication import test_stage_journal as journals
 from rpc import test_flow as flow
 from rpc import test_login as login
 from runtime import test_tasks as tasks
@@ -37,15 +41,19 @@ from strom.client.plan import offsets
 from strom.coordinator import alter, lake, partitions, tables
 from strom.coordinator import sinks as sink_commands
 from strom.lake.rounds import parts as round_parts
+from strom.lake.upkeep import compaction_plan
 from strom.log import chain_writer, entry_run, groups
 from strom.metadata import sharing_map as maps
 from strom.model import type_text
+from strom.model.filters import predicate_text
 from strom.moving import avro_file as avro
 from strom.moving import table_metadata as moved
 from strom.record import filter as record_filter
 from strom.record import statistics as record_statistics
+from strom.replication import stage_journal
 from strom.rpc import budget, login_delays
 from strom.runtime import tasks as owned
+from strom.server.replicas import pull_sessions
 from strom.sql import streaming
 from strom.tablet import publishing, stages
 from tablet import test_groups as tablet_groups
@@ -120,6 +128,36 @@ BUGS = {
         "Stored(replace(before, fresh_ms=record.fresh_ms))",
         "Stored(before)",
         lake_records.test_an_empty_round_writes_nothing,
+    ),
+    "files are merged across another engine's": Bug(
+        compaction_plan,
+        "reached = max(reached, file.last_offset)",
+        "reached = file.last_offset",
+        compaction.test_files_are_not_merged_across_another_engine_s_file_that_overlaps_them,
+    ),
+    "a number loses its sign": Bug(
+        predicate_text,
+        "return found.copy_negate() if sign < 0 else found",
+        "return found",
+        case(texts.test_text_means_what_sql_means, "a > -2.5", texts.col("a") > texts.Decimal("-2.5")),
+    ),
+    "what is read anew counts as synced": Bug(
+        stage_journal,
+        "        self.durable = 0\n        self._mirrored",
+        "        self.durable = getattr(self, 'durable', 0)\n        self._mirrored",
+        journals.test_who_begins_again_syncs_again,
+    ),
+    "a server that died between two calls is let in": Bug(
+        pull_sessions,
+        "session.waiting is not None or self._clock.monotonic() < session.answered_at + BETWEEN_CALLS_S",
+        "True",
+        pulls.test_a_server_that_does_not_call_again_after_an_answer_asks_no_more,
+    ),
+    "who leads no more does not say in which epoch": Bug(
+        pull_sessions,
+        "epoch = -1 if replica is None else replica.epoch_known\n        for",
+        "epoch = -1\n        for",
+        pulls.test_who_leads_no_more_says_so_at_once_with_the_epoch_that_ended_it,
     ),
     "rows left over are those of every bucket": Bug(
         round_parts,
