@@ -19,6 +19,8 @@ SERVER_MAX = 2**31 - 1
 EPOCH_MAX = 2**31 - 1
 NUMBER_MAX = 2**63 - 1
 DISK_CHARACTERS_MAX = 64
+_read_json = json.JSONDecoder().decode
+"""As ``json.loads``, without its guess of an encoding, which takes a third as long as reading does."""
 REPLICAS_MAX = 256
 """During a move a bucket has its old replicas and its new ones."""
 
@@ -91,7 +93,7 @@ def encode_bucket(entry: BucketEntry) -> bytes:
 def decode_bucket(key: str, value: bytes) -> BucketEntry:
     """Decode a bucket's entry. There may be a million of them, so all of it is checked at once."""
     try:
-        entry = _entry(json.loads(value))
+        entry = _entry(_read_json(value.decode()))
         complaint = _complaint(entry)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise MetadataCorrupt(f"{key} is not the entry of a bucket: {error!r}", key=key) from error
