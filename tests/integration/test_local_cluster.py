@@ -55,6 +55,26 @@ def test_it_is_a_cluster_with_copies_and_tells_how_it_is(cluster: UpProcess) -> 
     assert sum(one["leads"] for one in servers) == 4
 
 
+def test_lookups_can_be_strong_and_planned_reads_are_answered_by_followers(cluster: UpProcess) -> None:
+    with strom.connect(cluster.address) as db:
+        users = db.create_table("users", {"id": "INT", "name": "STRING"}, primary_key="id", buckets=2)
+        users.upsert([{"id": number, "name": f"name {number}"} for number in range(100)])
+        users.flush()
+        assert users.lookup(1, strong=True) == {"id": 1, "name": "name 1"}
+        assert users.lookup_many([3, 200], strong=True).column("id").to_pylist() == [3, None]
+
+        def answered_by_followers(table: strom.Table) -> bool:
+            plan = table.scan().plan()
+            assert table.read_plan(plan).to_arrow().num_rows == table.count()
+            told = next(one for one in db.status()["tables"] if one["name"].endswith(table.name))
+            return bool(told["bytes_followed"])
+
+        until_blocking(lambda: answered_by_followers(users), 30.0)
+        until_blocking(lambda: answered_by_followers(db.table("t")), 30.0)
+    found = says(cluster, "lookup", "users", "7", "--strong", "-o", "json")
+    assert (found.code, json.loads(found.out)) == (0, {"id": 7, "name": "name 7"})
+
+
 def test_a_process_that_is_killed_is_started_again(cluster: UpProcess) -> None:
     """The processes are this one, ZooKeeper, the coordinator and the two tablet servers, in this order."""
     with strom.connect(cluster.address) as db:

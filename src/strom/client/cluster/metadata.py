@@ -64,10 +64,16 @@ class Metadata:
     schemas: dict[tuple[int, int], Schema] = field(default_factory=dict)
     """(table id, schema id) -> schema."""
     _leaders: dict[BucketId, int] = field(default_factory=dict)
+    _epochs: dict[BucketId, int] = field(default_factory=dict)
+    """Of the newest leader that was heard of, bucket by bucket."""
+    _copies: dict[BucketId, Sequence[int]] = field(default_factory=dict)
+    _avoided: set[Address] = field(default_factory=set)
+    """Servers that could not be reached lately, for reads that others can answer too."""
 
     def learn(self, response: GetMetadataResponse) -> None:
         """Merge an answer. Servers are replaced; tables and partitions are added or updated."""
         self.servers = {node.node_id: _address(node) for node in response.tablet_servers}
+        self._avoided.clear()
         if response.coordinator_server is not None:
             self.coordinator = _address(response.coordinator_server)
         for table in response.table_metadata:
@@ -95,6 +101,10 @@ class Metadata:
     ) -> None:
         for bucket in buckets:
             key = BucketId(table_id, partition_id, bucket.bucket_id)
+            epoch = bucket.leader_epoch or 0
+            if epoch < self._epochs.get(key, 0):
+                continue  # from a server that has not heard of the newest: that leader would show less than was seen
+            self._epochs[key], self._copies[key] = epoch, bucket.replica_id
             if bucket.leader_id is None:
                 self._leaders.pop(key, None)
             else:
@@ -109,6 +119,17 @@ class Metadata:
         server = self._leaders.get(bucket)
         return None if server is None else self.servers.get(server)
 
+    def follower(self, bucket: BucketId) -> Address | None:
+        """Another copy of a bucket than its leader's, if one is known; buckets are spread over the followers."""
+        leader = self._leaders.get(bucket)
+        found = [self.servers.get(one) for one in self._copies.get(bucket, ()) if one != leader]
+        others = [one for one in found if one is not None and one not in self._avoided]
+        return others[bucket.bucket % len(others)] if others else None
+
+    def avoid(self, address: Address) -> None:
+        """A server could not be reached: until the servers are learned anew, followers are others."""
+        self._avoided.add(address)
+
     def forget_table(self, path: TablePath) -> None:
         """Forget a table that was dropped, or may have been."""
         info = self.tables.pop(path, None)
@@ -116,14 +137,17 @@ class Metadata:
             return
         for key in [key for key in self.partition_ids if key[0] == info.table_id]:
             del self.partition_ids[key]
-        for bucket in [bucket for bucket in self._leaders if bucket.table_id == info.table_id]:
-            del self._leaders[bucket]
+        self._forget_buckets([bucket for bucket in self._leaders if bucket.table_id == info.table_id])
 
     def forget_partition(self, table_id: int, name: str) -> None:
         """Forget a partition that was dropped, or may have been."""
         partition_id = self.partition_ids.pop((table_id, name), None)
-        for bucket in [bucket for bucket in self._leaders if bucket[:2] == (table_id, partition_id)]:
+        self._forget_buckets([bucket for bucket in self._leaders if bucket[:2] == (table_id, partition_id)])
+
+    def _forget_buckets(self, buckets: Sequence[BucketId]) -> None:
+        for bucket in buckets:
             del self._leaders[bucket]
+            self._copies.pop(bucket, None)  # the epoch stays: a late answer may still name an older leader
 
 
 def _address(node: ServerNode) -> Address:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from strom.errors import InvalidSetting
 
@@ -11,6 +12,7 @@ KB = 1024
 MB = 1024 * KB
 
 ACKS_ALL = -1
+ReadFrom = Literal["leader", "followers"]
 COMPRESSIONS = {"none": "NONE", "lz4": "LZ4_FRAME", "lz4_frame": "LZ4_FRAME", "zstd": "ZSTD"}
 
 
@@ -24,6 +26,13 @@ class ClientOptions:
     """Total time for retrying a call after transient errors."""
     backoff_ms: int = 20
     backoff_ms_max: int = 1_000
+    read_from: ReadFrom | None = None
+    """Which copies a planned read asks: "leader", or "followers" that have reached its cut (else the leader answers).
+    None: followers for plans that were made before (Spark, tiering, union reads), leaders for all others."""
+
+    def followers(self, *, planned_before: bool) -> bool:
+        """Whether followers are asked."""
+        return planned_before if self.read_from is None else self.read_from == "followers"
 
 
 @dataclass(frozen=True)

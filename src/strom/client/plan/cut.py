@@ -110,6 +110,11 @@ def starts_and_ends(cuts: Cuts) -> tuple[dict[BucketId, int], dict[BucketId, int
     return starts, {bucket: cut.end for bucket, cut in cuts.items()}
 
 
+def epochs_of(cuts: Cuts) -> dict[BucketId, int]:
+    """Of the record before each cut, where that is known."""
+    return {bucket: cut.epoch for bucket, cut in cuts.items() if cut.epoch is not None}
+
+
 def _grouped(cuts: Cuts) -> bool:
     return any(cut.grouped for cut in cuts.values())
 

@@ -24,6 +24,9 @@ class BucketRange:
     partition: str | None
     start: int
     end: int
+    cut: tuple[int, int] | None = None
+    """Where the bucket was cut when the read was planned, and the epoch of the record before: with it any copy that has
+    reached the cut can be read."""
 
     @property
     def rows(self) -> int:
@@ -59,7 +62,7 @@ class ScanPlan:
         for one in self.ranges:
             take = min(limit, one.rows)
             if take > 0:
-                kept.append(BucketRange(one.bucket, one.partition, one.start, one.start + take))
+                kept.append(BucketRange(one.bucket, one.partition, one.start, one.start + take, one.cut))
             limit -= take
         return ScanPlan(self.table_id, tuple(kept))
 
@@ -108,14 +111,20 @@ def plan_scan(
     last: Mapping[BucketId, int],
     starts: Mapping[BucketId, int],
     ends: Mapping[BucketId, int],
+    epochs: Mapping[BucketId, int] | None = None,
 ) -> ScanPlan:
-    """Ranges from ``starts`` to ``ends``, clipped to what exists (``first`` to ``last``); empty ones are dropped."""
+    """Ranges from ``starts`` to ``ends``, clipped to what exists (``first`` to ``last``); empty ones are dropped.
+
+    ``epochs``: of the records before ``last``, where those are a cut.
+    """
     ranges = []
     for bucket, partition in buckets:
         start = max(starts[bucket], first[bucket])
         end = min(ends[bucket], last[bucket])
         if start < end:
-            ranges.append(BucketRange(bucket, partition, start, end))
+            epoch = None if epochs is None else epochs.get(bucket)
+            cut = None if epoch is None else (last[bucket], epoch)
+            ranges.append(BucketRange(bucket, partition, start, end, cut))
     return ScanPlan(table.table_id, tuple(ranges))
 
 

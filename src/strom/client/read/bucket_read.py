@@ -13,11 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from strom.client.cluster.address import Address
 from strom.client.cluster.options import ReadOptions
 from strom.client.read.row_reader import RowReader
 from strom.client.read.scan_chunk import AnyChunk, Chunk
 from strom.client.read.source import Source
-from strom.errors import StromError
+from strom.errors import Disconnected, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import Api
 from strom.runtime.files import Bytes
@@ -30,12 +31,30 @@ class BucketRead(ABC):
     replanned: ClassVar[tuple[type[StromError], ...]] = ()
     """Errors after which the loop plans again, while no row was delivered."""
 
-    def __init__(self, source: Source, number: int, bucket: BucketId, start: int, end: int) -> None:
+    def __init__(
+        self, source: Source, number: int, bucket: BucketId, start: int, end: int, *, followers: bool = False
+    ) -> None:
+        """``followers``: a copy that has reached the plan's cut may be asked instead of the leader."""
         self.source = source
+        self.followers = followers
         self.number = number
         self.bucket = bucket
         self.start = start
         self.end = end
+
+    def address(self) -> Address:
+        """Whom to ask; LeaderNotAvailable when nobody is known."""
+        cluster = self.source.cluster
+        other = cluster.metadata.follower(self.bucket) if self.followers else None
+        if other is None:
+            self.followers = False
+        return other or cluster.leader(self.bucket)
+
+    def leave(self, address: Address, error: StromError) -> None:
+        """A follower could not answer, for whatever reason: from here on the leader is asked."""
+        self.followers = False
+        if isinstance(error, Disconnected):
+            self.source.cluster.metadata.avoid(address)
 
     @property
     @abstractmethod

@@ -110,7 +110,7 @@ class DirectScan:
             return
         unread = self._todo[0]
         read = unread.read
-        address = read.source.cluster.leader(read.bucket)
+        address = read.address()
         idle = self._idle.get(address)
         caller = idle.pop() if idle else self._calls.borrow(address)
         most = read.thread_bytes_max
@@ -184,7 +184,11 @@ class BlockingChunks:
         return self._run(self._stream.next())
 
     def _may_pass(self, error: StromError) -> bool:
-        """Whether the loop may get further: by retrying, or by planning again while no row was handed out."""
+        """Whether the loop may get further: by retrying, by asking the leader, or by planning again while no row was
+        handed out."""
+        assert self._direct is not None
+        if any(one.read.followers for one in self._direct.left):
+            return True
         return isinstance(error, PASSING) or (not self._begun and isinstance(error, self._replanned))
 
     def _hand_over(self, direct: DirectScan) -> None:

@@ -11,8 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from strom.client.cluster.address import Address
 from strom.client.read.bucket_read import BucketRead, Unread
 from strom.client.read.scan_chunk import Chunk
+from strom.errors import StromError
 
 
 class _Answer(NamedTuple):
@@ -67,8 +69,18 @@ class BucketFetch:
         )
 
     async def _attempt(self, offset: int) -> _Answer:
+        read = self._read
+        address = read.address()
+        if read.followers:
+            try:
+                return await self._ask_at(address, offset)
+            except StromError as error:
+                read.leave(address, error)
+                address = read.address()
+        return await self._ask_at(address, offset)
+
+    async def _ask_at(self, address: Address, offset: int) -> _Answer:
         read, cluster = self._read, self._read.source.cluster
-        address = cluster.leader(read.bucket)
         request = read.request(offset, read.loop_bytes(offset))
         answer = await cluster.call(address, read.api, request, lane="scan", timeout_ms=read.timeout_ms)
         return _Answer(answer, read.reached(offset, answer))

@@ -28,9 +28,17 @@ class KeyBucketRead(BucketRead):
     replanned = (Expired,)
 
     def __init__(
-        self, source: Source, number: int, instant: Instant, *, offsets: bool, limit: int | None
+        self,
+        source: Source,
+        number: int,
+        instant: Instant,
+        *,
+        offsets: bool,
+        limit: int | None,
+        followers: bool = False,
     ) -> None:
-        super().__init__(source, number, instant.bucket, instant.start, instant.until)
+        followers = followers and instant.epoch is not None
+        super().__init__(source, number, instant.bucket, instant.start, instant.until, followers=followers)
         self._instant = instant
         self._offsets = offsets
         self._limit = limit

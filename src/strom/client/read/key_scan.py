@@ -104,8 +104,12 @@ class KeyScan(ServerScan):
     def chunks(self, plan: KeyScanPlan, source: Source, *, ordered: bool) -> ChunkStream:
         """The chunks of one plan."""
         offsets, limit = self._parted, self.limit
+        followers = source.cluster.options.followers(planned_before=self._given)
         unread = [
-            Unread(KeyBucketRead(source, number, one, offsets=offsets, limit=limit), one.start)
+            Unread(
+                KeyBucketRead(source, number, one, offsets=offsets, limit=limit, followers=followers),
+                one.start,
+            )
             for number, one in enumerate(plan.instants)
             if one.start < one.until
         ]

@@ -20,8 +20,10 @@ class LogBucketRead(BucketRead):
 
     api = FETCH_ROWS
 
-    def __init__(self, source: Source, number: int, wanted: BucketRange) -> None:
-        super().__init__(source, number, wanted.bucket, wanted.start, wanted.end)
+    def __init__(self, source: Source, number: int, wanted: BucketRange, *, followers: bool = False) -> None:
+        followers = followers and wanted.cut is not None
+        super().__init__(source, number, wanted.bucket, wanted.start, wanted.end, followers=followers)
+        self._cut = wanted.cut
 
     @property
     def timeout_ms(self) -> int:
@@ -43,6 +45,8 @@ class LogBucketRead(BucketRead):
             fetch_offset=offset,
             max_bytes=max_bytes,
             end_offset=self.end,
+            cut_offset=None if self._cut is None else self._cut[0],
+            cut_epoch=None if self._cut is None else self._cut[1],
         )
         return source.request([wanted], wait_ms=source.options.wait_ms, max_bytes=max_bytes)
 

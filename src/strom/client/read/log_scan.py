@@ -14,7 +14,7 @@ import pyarrow as pa
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ReadOptions
-from strom.client.plan.cut import cut_now, cut_table, starts_and_ends
+from strom.client.plan.cut import cut_now, cut_table, epochs_of, starts_and_ends
 from strom.client.plan.filters import Filter
 from strom.client.plan.log_place import EARLIEST, LATEST, Place, PlaceKind
 from strom.client.plan.log_plan import ScanPlan, buckets_of, check_kept, check_place, plan_scan
@@ -95,14 +95,14 @@ class LogScan(ServerScan):
         buckets = await chosen_buckets(cluster, table, self._partitions, predicate)
         for place in (self._start, self._end):
             check_place(place, buckets)
-        first, last = await self._ends(buckets)
+        first, last, epochs = await self._ends(buckets)
         starts = (
             first if self._start.kind is PlaceKind.EARLIEST else await self._offsets(self._start, buckets)
         )
         ends = last if self._end.kind is PlaceKind.LATEST else await self._offsets(self._end, buckets)
         if self._as_of:
             check_kept(table, first, last, ends)
-        return plan_scan(table, buckets, first=first, last=last, starts=starts, ends=ends)
+        return plan_scan(table, buckets, first=first, last=last, starts=starts, ends=ends, epochs=epochs)
 
     async def _offsets(
         self, place: Place, buckets: Sequence[tuple[BucketId, str | None]]
@@ -111,14 +111,14 @@ class LogScan(ServerScan):
 
     async def _ends(
         self, buckets: Sequence[tuple[BucketId, str | None]]
-    ) -> tuple[Mapping[BucketId, int], Mapping[BucketId, int]]:
-        """Where the buckets begin and end; a scan up to now holds whole transactions only."""
+    ) -> tuple[Mapping[BucketId, int], Mapping[BucketId, int], Mapping[BucketId, int]]:
+        """Where the buckets begin and end, and in which epochs; a scan up to now holds whole transactions only."""
         cluster, table = self._source.cluster, self._source.table
         if self._end.kind is PlaceKind.LATEST:
             cuts = await cut_table(cluster, table, [bucket for bucket, _ in buckets])
             if cuts is not None:
-                return starts_and_ends(cuts)
-        return await Offsets(cluster, table).ends(buckets)
+                return *starts_and_ends(cuts), epochs_of(cuts)
+        return *await Offsets(cluster, table).ends(buckets), {}
 
     def _plan_now(self) -> ScanPlan | None:
         """The plan of all that a log without partitions holds now, made in this thread; None where the loop has to."""
@@ -133,7 +133,10 @@ class LogScan(ServerScan):
         if cuts is None:
             return None
         first, last = starts_and_ends(cuts)
-        plan = plan_scan(source.table, buckets, first=first, last=last, starts=first, ends=last)
+        epochs = epochs_of(cuts)
+        plan = plan_scan(
+            source.table, buckets, first=first, last=last, starts=first, ends=last, epochs=epochs
+        )
         return self._limited(plan)
 
     def stream_now(self, *, ordered: bool) -> ChunkStream | None:
@@ -152,8 +155,9 @@ class LogScan(ServerScan):
         return self._stream(plan, self._source, ordered=ordered)
 
     def _stream(self, plan: ScanPlan, source: Source, *, ordered: bool) -> ChunkStream:
+        followers = source.cluster.options.followers(planned_before=self._given)
         unread = [
-            Unread(LogBucketRead(source, number, one), one.start)
+            Unread(LogBucketRead(source, number, one, followers=followers), one.start)
             for number, one in enumerate(plan.ranges)
             if one.start < one.end
         ]

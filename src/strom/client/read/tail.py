@@ -39,6 +39,8 @@ from strom.protocol.messages.own import (
 from strom.rpc.promise import Promise
 from strom.runtime.tasks import Tasks
 
+EPOCH_UNKNOWN = -2
+
 
 @dataclass(eq=False)
 class Cursor:
@@ -50,6 +52,8 @@ class Cursor:
     """The next offset to request."""
     delivered: int
     """The next offset the reader has not seen."""
+    epoch: int = EPOCH_UNKNOWN
+    """Of the record before ``offset``: whoever leads next shows that it has the same one."""
 
 
 class Arrived(NamedTuple):
@@ -345,7 +349,7 @@ class LogTail:
             server.request = self._source.request(server.buckets, wait_ms=options.wait_ms)
         assert server.request is not None
         for cursor, bucket in zip(cursors, server.buckets, strict=True):
-            bucket.fetch_offset = cursor.offset
+            bucket.fetch_offset, bucket.epoch_before = cursor.offset, cursor.epoch
         if len(cursors) > 1:
             # Answers are limited in size: rotate, so that no bucket is always last.
             self._turn += 1
@@ -391,6 +395,8 @@ class LogTail:
         start = cursor.offset
         assert answer.next_offset is not None
         cursor.offset = answer.next_offset
+        if answer.epoch is not None:
+            cursor.epoch = answer.epoch
         for encoded in batches:
             self._arrived.append(Arrived(cursor, start, encoded))
             self._arrived_bytes += encoded[0].size

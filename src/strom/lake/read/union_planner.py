@@ -394,7 +394,8 @@ def _hot_part(
         if keyed and cut.end > low:
             instants.append(Instant(bucket, name, cut.end, cut.epoch, start=low))
         elif not keyed and cut.end > max(low, cut.start):
-            ranges.append(BucketRange(bucket, name, max(low, cut.start), cut.end))
+            known = None if cut.epoch is None else (cut.end, cut.epoch)
+            ranges.append(BucketRange(bucket, name, max(low, cut.start), cut.end, known))
     if keyed:
         return KeyScanPlan(table.table_id, tuple(instants), None), ends
     return ScanPlan(table.table_id, tuple(ranges)), ends

@@ -64,6 +64,8 @@ class RoundPart:
     dead_from: int | None = None
     dead_epoch: int | None = None
     """The epoch of the record before ``dead_from``."""
+    cut: int | None = None
+    """Where the bucket of a log was cut for the round; ``epoch`` is then of the record before it."""
 
     @property
     def width(self) -> int:
@@ -81,6 +83,7 @@ class RoundPart:
             self.epoch,
             self.dead_from,
             self.dead_epoch,
+            self.cut,
         ]
 
     @classmethod
@@ -162,7 +165,9 @@ def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending)
             dead_epoch=None if tiered is None else tiered.epoch,
         )
     if tiered is None:
-        return RoundPart(bucket, ending.partition, ending.start, ending.end)
+        return RoundPart(
+            bucket, ending.partition, ending.start, ending.end, epoch=ending.epoch, cut=ending.end
+        )
     if tiered.offset < ending.start:
         raise LakeCorrupt(
             f"bucket {bucket}: the lake ends at offset {tiered.offset}, and the log begins at {ending.start}. What "
@@ -172,7 +177,7 @@ def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending)
             lake=tiered.offset,
             start=ending.start,
         )
-    return RoundPart(bucket, ending.partition, tiered.offset, ending.end)
+    return RoundPart(bucket, ending.partition, tiered.offset, ending.end, epoch=ending.epoch, cut=ending.end)
 
 
 # --- a round's limit ------------------------------------------------------------------------------------------------

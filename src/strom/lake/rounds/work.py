@@ -104,9 +104,9 @@ class RoundWork:
 
 def _plan(part: RoundPart) -> ScanPlan | KeyScanPlan:
     if part.at is None:
-        return ScanPlan(
-            part.bucket.table_id, (BucketRange(part.bucket, part.partition, part.start, part.end),)
-        )
+        cut = None if part.cut is None or part.epoch is None else (part.cut, part.epoch)
+        ranges = (BucketRange(part.bucket, part.partition, part.start, part.end, cut),)
+        return ScanPlan(part.bucket.table_id, ranges)
     return KeyScanPlan(part.bucket.table_id, (_instant(part),), None)
 
 

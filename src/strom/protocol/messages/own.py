@@ -25,13 +25,21 @@ class AlterTableResponse(Message):
 
 
 class FetchRowsBucketRequest(Message):
-    """From ``fetch_offset`` to before ``end_offset`` (None: to the end)."""
+    """From ``fetch_offset`` to before ``end_offset`` (None: to the end).
+
+    ``epoch_before``: of the record before ``fetch_offset``, as the reader saw it (-2: it does not know, and is told); a
+    server that has another one there, or none, refuses. ``cut_offset`` and ``cut_epoch``: where the read was planned to
+    end and the epoch of the record before that, likewise; any copy that has reached it may answer.
+    """
 
     partition_id: int | None = int64(1, default=None)
     bucket_id: int = int32(2)
     fetch_offset: int = int64(3)
     max_bytes: int = int32(4)
     end_offset: int | None = int64(5, default=None)
+    epoch_before: int | None = int32(6, default=None)
+    cut_offset: int | None = int64(7, default=None)
+    cut_epoch: int | None = int32(8, default=None)
 
 
 class FetchRowsRequest(Message):
@@ -51,7 +59,8 @@ class FetchRowsRequest(Message):
 
 
 class FetchRowsBucketResponse(Message):
-    """``next_offset`` is where to continue: it may lie behind batches without matching rows.
+    """``next_offset`` is where to continue: it may lie behind batches without matching rows. ``epoch``: of the record
+    before it, if the request named one.
 
     ``records`` is aligned, so that a client can use the columns in it without copying them.
     """
@@ -66,6 +75,7 @@ class FetchRowsBucketResponse(Message):
     next_offset: int | None = int64(8, default=None)
     bytes_skipped: int | None = int64(9, default=None)
     rows_skipped: int | None = int64(10, default=None)
+    epoch: int | None = int32(11, default=None)
 
 
 class FetchRowsResponse(Message):

@@ -130,6 +130,12 @@ class BucketReplica:
             raise self._not_leader()
         await reached(self._waits.seals, self.leading.sealed(stage_id), self.leading.advance)
 
+    def standby(self, cut: int) -> Tablet:
+        following = self.following
+        if following is None or following.tablet.high_watermark < cut:
+            raise self._not_leader()
+        return following.tablet
+
     async def confirmed(self, wait_s: float) -> None:
         leading = self.leading
         if leading is None:

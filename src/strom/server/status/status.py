@@ -126,7 +126,8 @@ class LocalStatus:
         for table_id, counts in self._tables.counted().items():
             table = tables.setdefault(str(table_id), _no_rows())
             table["rates"] = self._rates.get(table_id, {})
-            table["bytes_skipped"] = counts["bytes_skipped"]
+            for name in ("bytes_skipped", "bytes_followed"):
+                table[name] = counts[name]
         self._space.sample()
         return {
             "tables": tables,
@@ -284,5 +285,6 @@ def _no_rows() -> dict[str, Any]:
         "stage_bytes",
         "offline",
         "bytes_skipped",
+        "bytes_followed",
     )
     return {**dict.fromkeys(counts, 0), "rates": {}}

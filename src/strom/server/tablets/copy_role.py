@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from strom.tablet.pending import Pending
+from strom.tablet.tablet import Tablet
 
 
 class CopyRole(Protocol):
@@ -49,6 +50,9 @@ class CopyRole(Protocol):
 
     async def wait_to_serve(self) -> None:
         """Wait until they may; raises NotLeader when the role changes, LeaderNotAvailable when it takes long."""
+
+    def standby(self, cut: int) -> Tablet:
+        """A copy that follows and knows that everything below ``cut`` is committed; raises NotLeader for any other."""
 
     async def confirmed(self, wait_s: float) -> None:
         """Wait until it is certain that nobody else led after this was asked (R22).

@@ -28,6 +28,11 @@ class TableTraffic:
         self.keys_in = metrics.counter("strom_table_lookups_total", "Keys looked up", table=table)
         self.bytes_in = metrics.counter("strom_table_bytes_in_total", "Bytes appended", table=table)
         self.bytes_out = metrics.counter("strom_table_bytes_out_total", "Record bytes sent", table=table)
+        self.bytes_followed = metrics.counter(
+            "strom_table_bytes_out_followed_total",
+            "Record bytes sent by copies that follow, which planned reads ask so that leaders need not answer",
+            table=table,
+        )
         self.rows_out = metrics.counter("strom_table_rows_out_total", "Rows sent", table=table)
         self.bytes_skipped = metrics.counter(
             "strom_table_bytes_skipped_total",

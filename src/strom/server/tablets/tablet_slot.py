@@ -128,6 +128,19 @@ class TabletSlot:
             return self.tablet
         return self._lane.submit(self._opened, first=first)
 
+    def pinned(self, cut: int) -> Tablet | Awaitable[Tablet]:
+        """The tablet for a read up to a cut that was taken before: any copy that has reached it will do (R11)."""
+        role = self.role
+        if role is None or role.leads:
+            return self.opened()
+        self._check(any_role=True)
+        return role.standby(cut)
+
+    @property
+    def follows(self) -> bool:
+        """Whether another server leads the bucket."""
+        return self.role is not None and not self.role.leads
+
     async def close(self) -> None:
         """Close the log after everything before it; the next touch opens it again."""
         await self._checkpointed()

@@ -27,6 +27,10 @@ from strom.server.web.page import render_page
 FindFacts = Callable[[], dict[str, Any]]
 
 
+SUMS = ("rows", "lag", "size_bytes", "segments", "waiting", "offline", "bytes_skipped", "bytes_followed")
+"""What a table has on all servers together."""
+
+
 class Site:
     """The pages of one server, whatever its processes."""
 
@@ -168,7 +172,7 @@ def _tables(catalog: Catalog, summaries: Sequence[dict[str, Any]]) -> list[dict[
         lake = [part["lake_lag_rows"] for part in parts if "lake_lag_rows" in part]
         if lake:
             facts["lake_lag_rows"] = None if None in lake else sum(lake)
-        for name in ("rows", "lag", "size_bytes", "segments", "waiting", "offline", "bytes_skipped"):
+        for name in SUMS:
             facts[name] = sum(part.get(name, 0) for part in parts)
         rates = [part.get("rates", {}) for part in parts]
         facts["rates"] = {

@@ -50,7 +50,7 @@ def parts_of_text(text: str, table_id: int) -> tuple[Part, ...]:
 def _told(part: Part) -> list[Any]:
     place = [part.bucket.partition_id, part.partition, part.bucket.bucket]
     if isinstance(part, BucketRange):
-        return ["range", *place, part.start, part.end]
+        return ["range", *place, part.start, part.end, *(part.cut or ())]
     if isinstance(part, Instant):
         return ["instant", *place, part.at, part.epoch, part.start, part.end]
     limits = part.limits
@@ -65,8 +65,8 @@ def _part(table_id: int, told: Sequence[Any]) -> Part:
     kind, partition_id, name, number, *rest = told
     bucket = BucketId(table_id, partition_id, number)
     if kind == "range":
-        start, end = rest
-        return BucketRange(bucket, name, int(start), int(end))
+        start, end, *cut = map(int, rest)
+        return BucketRange(bucket, name, start, end, (cut[0], cut[1]) if cut else None)
     if kind == "instant":
         at, epoch, start, end = rest
         return Instant(bucket, name, int(at), epoch, int(start), end)

@@ -455,7 +455,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(_gap(self._options.table, there, part.start))
             if first >= part.end:
                 return None
-            return BucketRange(part.bucket, part.partition, first, part.end)
+            return replace(part, start=first)
         return part
 
     def _table(self) -> Table:

@@ -255,9 +255,12 @@ class KeyReads:
         except Exception as error:
             return self._refused(one, error)
 
-    async def opened(self, slot: TabletSlot) -> Tablet:
-        """The tablet, opened if necessary, with the current version of its table."""
-        tablet = await wait_for(slot.opened())
+    async def opened(self, slot: TabletSlot, cut: int | None = None) -> Tablet:
+        """The tablet, opened if necessary, with the current version of its table.
+
+        ``cut``: for a read at an instant that was planned before, which any copy that has reached it can answer.
+        """
+        tablet = await wait_for(slot.opened() if cut is None else slot.pinned(cut))
         tablet.check_online()
         definition = self._tables.of(slot.bucket.table_id).keys.definition
         if key_tablet(tablet).definition is not definition:

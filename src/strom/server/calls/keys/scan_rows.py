@@ -75,10 +75,12 @@ class ScanRowsCalls:
         request: ScanRowsRequest = call.request
         share = call.share
         try:
-            slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
+            bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
+            known = request.at >= 0 and request.at_epoch is not None
+            slot = self._tablets.copy(bucket) if known else self._tablets.slot(bucket)
             facts = self._tables.with_schema(request.table_id, request.schema_id)
             wanted = self._wanted(request, facts)
-            tablet = await self._reads.opened(slot)
+            tablet = await self._reads.opened(slot, request.at if known else None)
             now_ms = self._clock.now_ms()
             await share.need(COPIES * wanted["max_bytes"] + (DEAD_BYTES_MAX if request.dead else 0))
             answer = await self._reads.aside(slot, lambda: _slice(tablet, wanted, request.schema_id, now_ms))
@@ -88,6 +90,8 @@ class ScanRowsCalls:
         share.keep(size + len(response.dead or b""))
         facts.traffic.rows_out.inc(rows)
         facts.traffic.bytes_out.inc(size)
+        if slot.follows:
+            facts.traffic.bytes_followed.inc(size)
         return response
 
     def _wanted(self, request: ScanRowsRequest, facts: TableFacts) -> dict[str, Any]:

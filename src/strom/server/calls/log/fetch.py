@@ -12,22 +12,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
 from strom.errors import OffsetOutOfRange, StromError
-from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.rpc.call import Answer
 from strom.rpc.call_memory import BudgetShare
 from strom.rpc.promise import Promise
 from strom.runtime.tasks import Offload
+from strom.server.calls.log.fetched_bucket import FetchedBucket
 from strom.server.calls.log.heavy_reads import HEAVY_BYTES, HeavyReads
-from strom.server.calls.log.log_read import Read, ReadResult, plainly, released_after
+from strom.server.calls.log.log_read import ReadResult, plainly, released_after
 from strom.server.tablets.refusals import Refusals
-from strom.server.tablets.table_facts import TableTraffic
-from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.tablet import Tablet
 
@@ -48,55 +45,6 @@ GIVEN_UP_PER_WAIT = 2
 """This many waiting fetches make room for one more."""
 RELIEF_S = 0.001
 """How long waiting fetches are answered at once, when all of them are; then others have the loop."""
-
-
-@dataclass
-class FetchedBucket:
-    """One bucket of a fetch, and what was found so far."""
-
-    bucket: BucketId
-    offset: int
-    max_bytes: int
-    read: Read
-    until: int | None = None
-    costly: bool = False
-    """Whether even a small read may take long (a row filter decodes)."""
-    large: bool = False
-    """Whether its next batch is too large for the loop."""
-    starved: bool = False
-    """Whether there was no memory to read on: answer with what there is."""
-    traffic: TableTraffic | None = None
-    error: StromError | Exception | None = None
-    slot: TabletSlot | None = None
-    tablet: Tablet | None = None
-    found: ReadResult = field(default_factory=lambda: ReadResult([], 0, 0, 0))
-
-    def look(self) -> None:
-        """Note whether the bucket is still served here."""
-        if self.error is None and self.tablet is not None:
-            self.error = self.tablet.error
-            if self.slot is not None and self.slot.role is not None:
-                try:
-                    self.slot.role.check_leads()
-                except StromError as error:
-                    self.error = error
-
-    def count(self) -> None:
-        """Count what leaves, in the table's metrics."""
-        if self.traffic is not None and self.moved:
-            self.traffic.rows_out.inc(self.found.rows)
-            self.traffic.bytes_out.inc(self.found.size)
-            self.traffic.bytes_skipped.inc(self.found.bytes_skipped)
-
-    @property
-    def moved(self) -> bool:
-        """Whether there is something to answer: rows, or batches that need not be read again."""
-        return self.found.next_offset > self.offset
-
-    @property
-    def ended(self) -> bool:
-        """Whether everything requested has been found."""
-        return self.until is not None and max(self.offset, self.found.next_offset) >= self.until
 
 
 class Terms(NamedTuple):
@@ -241,8 +189,8 @@ class Fetches:
         if one.error is not None:
             return
         try:
-            one.slot = self._tablets.slot(one.bucket)
-            tablet = one.slot.opened()
+            one.slot = self._tablets.copy(one.bucket) if one.cut else self._tablets.slot(one.bucket)
+            tablet = one.place()
             if isinstance(tablet, Tablet):
                 self._take(one, tablet)
         except StromError as error:
@@ -253,7 +201,7 @@ class Fetches:
             return
         assert one.slot is not None
         try:
-            self._take(one, await wait_for(one.slot.opened()))
+            self._take(one, await wait_for(one.place()))
         except StromError as error:
             one.error = error
 
@@ -262,6 +210,9 @@ class Fetches:
         one.tablet = tablet
         if one.offset == EARLIEST:
             one.offset = tablet.start_offset
+        for seen in (one.seen, one.cut):
+            if seen is not None:
+                seen.check(tablet)
         if not tablet.start_offset <= one.offset <= tablet.end_offset:
             raise OffsetOutOfRange(
                 f"bucket {one.bucket} holds offsets {tablet.start_offset} to {tablet.end_offset}, not {one.offset}",

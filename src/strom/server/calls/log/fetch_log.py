@@ -33,7 +33,8 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits
 from strom.server.calls.log.added_columns import Evolved
 from strom.server.calls.log.damage import unreadable_error
-from strom.server.calls.log.fetch import FetchedBucket, Fetches
+from strom.server.calls.log.fetch import Fetches
+from strom.server.calls.log.fetched_bucket import FetchedBucket
 from strom.server.calls.log.log_read import (
     STORED_BYTES,
     STORED_PART,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.errors import Corrupt, InvalidPredicate, LimitExceeded, StromError
+from strom.errors import Corrupt, InvalidPredicate, InvalidRequest, LimitExceeded, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_ROWS, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -27,7 +27,8 @@ from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
 from strom.server.calls.log.damage import unreadable_error
-from strom.server.calls.log.fetch import FetchedBucket, Fetches
+from strom.server.calls.log.fetch import Fetches
+from strom.server.calls.log.fetched_bucket import FetchedBucket
 from strom.server.calls.log.log_read import (
     STORED_BYTES,
     STORED_PART,
@@ -37,6 +38,7 @@ from strom.server.calls.log.log_read import (
     plain,
     rewritten,
 )
+from strom.server.calls.log.reader_memory import SeenUpTo, epoch_before
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.tablet.tablet import Tablet
 
@@ -69,6 +71,8 @@ class FetchRowsCalls:
                 max_bytes=max(one.max_bytes, 1),
                 read=_up_to(read, one.end_offset),
                 until=one.end_offset,
+                seen=None if one.epoch_before is None else SeenUpTo(one.fetch_offset, one.epoch_before),
+                cut=_cut_of(one),
                 costly=request.predicate is not None,
                 traffic=traffic,
                 error=error,
@@ -120,6 +124,7 @@ class FetchRowsCalls:
             next_offset=one.found.next_offset,
             bytes_skipped=one.found.bytes_skipped,
             rows_skipped=one.found.rows_skipped,
+            epoch=None if one.seen is None else epoch_before(one.tablet, one.found.next_offset),
         )
 
 
@@ -201,6 +206,14 @@ def _check_filtered(facts: TableFacts) -> None:
             "cannot be filtered here: read all of it, or scan the table",
             table=str(table.path),
         )
+
+
+def _cut_of(bucket: FetchRowsBucketRequest) -> SeenUpTo | None:
+    if bucket.cut_offset is None or bucket.cut_epoch is None:
+        return None
+    if bucket.end_offset is None or bucket.end_offset > bucket.cut_offset:
+        raise InvalidRequest("a read with a cut ends there, or before", end_offset=bucket.end_offset)
+    return SeenUpTo(bucket.cut_offset, bucket.cut_epoch)
 
 
 def _up_to(read: Read, end_offset: int | None) -> Read:
