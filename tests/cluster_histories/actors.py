@@ -74,7 +74,7 @@ class AppendingActor(Actor):
 
     async def live(self) -> None:
         table = await self.table(EVENTS)
-        writer = table.writer(linger_ms=0, delivery_timeout_ms=90_000)
+        writer, begun = table.writer(linger_ms=0, delivery_timeout_ms=90_000), self.scene.losses
         while not self.scene.over:
             losses, sent = self.scene.losses, []
             try:
@@ -86,9 +86,9 @@ class AppendingActor(Actor):
                 await writer.flush()
             except (OutOfOrderSequence, UnknownWriter) as error:
                 self.note(f"fenced, {type(error).__name__}")
-                if self.scene.losses == losses:
+                if self.scene.losses == begun:  # only a loss makes servers forget what a writer had sent
                     raise
-                writer = table.writer(linger_ms=0, delivery_timeout_ms=90_000)
+                writer, begun = table.writer(linger_ms=0, delivery_timeout_ms=90_000), self.scene.losses
                 continue
             self.acknowledged.update(dict.fromkeys(sent, losses))
             self.note(f"has {len(sent)} up to {self.next - 1}")
@@ -158,7 +158,7 @@ class UpsertingActor(Actor):
         """By key: the newest number that was acknowledged, and the losses when it was sent."""
 
     async def live(self) -> None:
-        table = await self.table(KEYS)
+        table, begun = await self.table(KEYS), self.scene.losses
         number = 0
         while not self.scene.over:
             number += 1
@@ -170,9 +170,9 @@ class UpsertingActor(Actor):
                 await table.upsert(pa.table(rows, schema=KEYS_SCHEMA))
                 await table.flush()
             except (OutOfOrderSequence, UnknownWriter):
-                if self.scene.losses == losses:
+                if self.scene.losses == begun:
                     raise
-                table = await self.table(KEYS)
+                table, begun = await self.table(KEYS), self.scene.losses
                 continue
             self.acknowledged.update(dict.fromkeys(keys, (number, losses)))
             self.note(f"has {keys} at {number}")
