@@ -80,13 +80,13 @@ figures: $(STAMP) ## Keep the newest run, draw what pages show (RUN=… QUICKTOO
 	@$(BIN)/python -m benchmarks.keep --results $(RESULTS) $(RUN) $(if $(QUICKTOO),--quick-too)
 	@$(BIN)/python -m benchmarks.figures
 
-sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7, or of a whole cluster: CLUSTER=7
+sim: $(STAMP) ## Show the simulated history of a seed again: SEED=7 or CLUSTER=7
 	@cd tests && ../$(BIN)/python -m $(if $(CLUSTER),cluster_histories.history $(CLUSTER),simulation.history $(or $(SEED),0))
 
-campaign: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Events at random on a cluster of processes under load: SEED=7 EVENTS=50
+campaign: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Trouble at random for a real cluster: SEED=7 EVENTS=50
 	@cd tests && ../$(BIN)/python -m campaign.campaign $(if $(SEED),--seed $(SEED)) --events $(or $(EVENTS),50)
 
-peer: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run the pyfluss client's own test-suite (TABLETS=3, or a cluster: SERVERS=3 MOVING=1; ARGS=…)
+peer: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run pyfluss's own tests (TABLETS=3, SERVERS=3 MOVING=1)
 	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(if $(SERVERS),--servers $(SERVERS)) $(if $(MOVING),--moving) $(ARGS)
 
 docs: $(STAMP) ## Write the references, then docs/ as a site in build/site

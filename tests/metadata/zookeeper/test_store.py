@@ -569,6 +569,18 @@ def test_who_lost_the_session_and_the_key_does_not_take_it_back(
     assert "alive/1" not in other.read().entries, "it ended for good"
 
 
+def test_who_takes_a_key_over_keeps_it_though_its_own_view_still_shows_who_had_it(
+    open_store: OpenStore,
+) -> None:
+    """A race between the announcement and the thread that follows the metadata; every try is a chance to lose it."""
+    former, taking = open_store(), open_store()
+    keys = [f"alive/{number}" for number in range(40)]
+    older = [former.announce(key, b"older") for key in keys]
+    newer = [taking.announce(key, b"newer") for key in keys]
+    until_blocking(lambda: all(one.stands for one in newer), within_s=20)
+    until_blocking(lambda: not any(one.stands for one in older), within_s=20)
+
+
 def _follow_a_commit(store: ZooKeeperStore, other: ZooKeeperStore) -> None:
     """Let the thread of a store take in a commit, and all that it does before the next one."""
     version = other.commit([], [Put("a", b"")])

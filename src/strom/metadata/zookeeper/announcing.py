@@ -75,19 +75,21 @@ class Announcements:
             return self._take_back(deadline)
 
     def renew(self, announced: Mapping[str, Announced], deadline: Deadline) -> bool:
-        """Make again what was lost with a session; whether something was made. ``announced``: what stands now."""
+        """Make again what was lost with a session; whether something changed. ``announced``: what stood a moment ago.
+
+        That may be older than an announcement, and still name who had its key before: so ZooKeeper is asked before one
+        counts as lost.
+        """
         with self._lock:
-            made = self._take_back(deadline)
+            changed = self._take_back(deadline)
             for own in list(self._own.values()):
                 if own.stands(announced, self._session):
                     continue
-                found = announced.get(own.key)
-                if found is not None and found.token != own.token:
+                changed = True
+                if not self._create(own, deadline, replace=False):
                     own.ended = True
                     del self._own[own.key]
-                else:
-                    made |= self._create(own, deadline, replace=False)
-        return made
+        return changed
 
     def _take_back(self, deadline: Deadline) -> bool:
         removed = False
@@ -97,7 +99,7 @@ class Announcements:
         return removed
 
     def _create(self, own: OwnAnnouncement, deadline: Deadline, *, replace: bool) -> bool:
-        """Create the node in the session of now. ``replace``: also in the place of somebody else's."""
+        """Have the node in the session of now; whether it is there. ``replace``: also in the place of another's."""
         path = self._paths.announcement(own.key)
         node = CreateNode(path, packed(own.token + own.value), ends_with_session=True)
         for _ in range(ATTEMPTS_MAX):

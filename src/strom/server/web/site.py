@@ -104,7 +104,8 @@ class Site:
     async def _metrics_page(self) -> HttpAnswer:
         if self._shared:
             return HttpAnswer(await self._offload.run(render, self._metrics.samples()), METRICS_TYPE)
-        await self._cluster_facts(self._view.fresh(), {})
+        if self._cluster is not None:
+            await self._cluster_facts(self._view.fresh(), {})  # which sets the metrics of a cluster
         samples = labelled(self._metrics.samples(), server="coordinator")
         servers = self._servers()
         found = await asyncio.gather(*(server.samples() for server in servers))
