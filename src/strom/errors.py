@@ -30,6 +30,7 @@
     │   ├── AuthenticationFailed  SecurityDisabled  AuthorizationFailed
     │   ├── LakeSnapshotNotFound
     │   ├── Expired  IndexNotFound  DeletionDisabled  InvalidTargets        (primary-key tables)
+    │   ├── UnknownServer  TagExists  TagNotFound  RebalanceRunning  NoRebalance        (operating a cluster)
     │   ├── SinkConflict  SinkNotFound  StageExpired  StageNotFound  TableDropped       (staged writes)
     │   ├── LakeUnsupported  LakeForeignCommit  LakeAhead  LakeQuarantined  LakeDisabled  LakeOfAnotherTable
     │   │   LakeOfAnotherCluster                                              (the lake)
@@ -388,6 +389,26 @@ class IndexNotFound(Refused):
 
 class StoreCorrupt(Corrupt):
     """A file of a primary-key bucket is not what was written."""
+
+
+class UnknownServer(Refused):
+    """The cluster has no tablet server of this number."""
+
+
+class TagExists(Refused):
+    """The server has this tag, or another one, already."""
+
+
+class TagNotFound(Refused):
+    """The server does not have this tag."""
+
+
+class RebalanceRunning(Refused):
+    """A rebalance is under way: wait for its end, or cancel it."""
+
+
+class NoRebalance(Refused):
+    """No rebalance is under way, or none has this id."""
 
 
 # --- staged writes -------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from strom.coordinator.catalog import Catalog, ListenerAddress, ServerEntry
 from strom.coordinator.coordinator import Coordinator
 from strom.coordinator.limits import DecisionLimits
 from strom.coordinator.new_copies import STEP_ENTRIES_MAX, lost_entries, promise_of
-from strom.coordinator.replicas import rebalancing
 from strom.errors import Conflict, InvalidAlter, InvalidConfig, InvalidRequest, MetadataCorrupt
 from strom.metadata.changes import Put
 from strom.metadata.memory import MemoryStore
@@ -23,7 +22,6 @@ from strom.metadata.store import Entry, Snapshot
 from strom.model.bucket import BucketId
 from strom.model.table import TableEntry
 from strom.replication.bucket_entry import BucketEntry, encode_bucket
-from strom.replication.elections import FoundCopy
 from strom.replication.member import CopyIdentity, CopyPromise, Member
 from strom.replication.registration import DataDisk, Registration
 
@@ -499,18 +497,6 @@ def test_a_bucket_is_moved_step_by_step() -> None:
     assert cluster.do(commands.advance_moves, [bucket], alive=(1, 2, 3, 4)).changed == ()
 
 
-def test_a_server_is_emptied_by_the_moves_of_a_plan() -> None:
-    cluster = Cluster(*THREE, 4)
-    table = cluster.table("fluss.events", buckets=8)
-    sizes = {BucketId(table.table_id, None, 0): 1_000}
-    assert rebalancing(cluster.catalog, sizes=sizes) == []
-    moves = rebalancing(cluster.catalog, leaving=(4,), sizes=sizes)
-    assert {move.bucket for move in moves} >= set(cluster.catalog.replicas.on(4))
-    cluster.do(commands.reassign, {move.bucket: move.after for move in moves})
-    assert rebalancing(cluster.catalog, leaving=(4,), sizes=sizes) == []
-    assert all(4 not in cluster.entry(one).wanted for one in cluster.catalog.replicas)
-
-
 def test_copies_cannot_go_where_no_server_is_or_to_too_few() -> None:
     cluster = Cluster(*THREE)
     bucket = _first(cluster.table("fluss.events"))
@@ -519,22 +505,6 @@ def test_copies_cannot_go_where_no_server_is_or_to_too_few() -> None:
             cluster.do(commands.reassign, {bucket: wanted})
     with pytest.raises(InvalidRequest, match=r"table\.min\.insync"):
         cluster.do(commands.reassign, {bucket: (1,)})
-
-
-def test_a_loss_is_declared_from_what_the_servers_answered() -> None:
-    cluster = Cluster(*THREE)
-    bucket = _first(cluster.table("fluss.events", properties={"table.durability": "os"}))
-    for server_id in THREE:
-        cluster.register(server_id, incarnation=2, lineage=2)
-    found = {
-        one: FoundCopy(2, CopyIdentity(f"disk-{one}", 1, 2), last_epoch=1, end=10 * one) for one in THREE
-    }
-    assert cluster.do(commands.recover, bucket, {1: found[1], 2: found[2]}) is None
-    assert cluster.do(commands.recover, bucket, {1: found[1]}, forced=True) is not None
-    assert cluster.entry(bucket).leader == 1
-    entry = cluster.entry(bucket)
-    assert (entry.losses, entry.epoch, entry.in_sync) == (1, 2, (Member(1, found[1].identity),))
-    assert cluster.do(commands.recover, bucket, found) is None, "now there is a sound member"
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------

@@ -98,6 +98,10 @@ def test_the_keys() -> None:
         keys.lake(1, 1),
         keys.ROUND_COUNTER,
         keys.replicas(BucketId(1, 2, 3)),
+        keys.tag(1),
+        keys.REBALANCE,
+        keys.moves("a1", 0),
+        keys.losses(BucketId(1, 2, 3)),
     }
     documented = [key.strip("`") for key in rows("key")]
     patterns = [re.sub("<[^>]*>", "[a-z0-9]+", key) for key in documented]

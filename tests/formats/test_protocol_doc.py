@@ -25,6 +25,7 @@ OWN_MODULES = (
     "strom.protocol.messages.damage",
     "strom.protocol.messages.copies",
     "strom.protocol.messages.inner",
+    "strom.protocol.messages.operations",
     "strom.protocol.messages.own",
     "strom.protocol.messages.own_keys",
     "strom.protocol.messages.stages",

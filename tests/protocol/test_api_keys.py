@@ -67,7 +67,7 @@ def test_our_own_calls_have_keys_no_peer_uses() -> None:
         *range(20010, 20024),
         20030,
         20040,
-        *range(20050, 20059),
+        *range(20050, 20060),
         *range(20060, 20064),
-        *range(20070, 20072),
+        *range(20070, 20079),
     ]

@@ -88,6 +88,15 @@ def test_copies_in_one_rack_are_spread_over_the_others() -> None:
     assert _spread(_copies(after), 6) <= 1
 
 
+def test_copies_stay_in_different_racks_though_a_server_has_more_than_others() -> None:
+    """Server 1 is alone in its rack: every bucket needs it."""
+    servers = [ServerSite(0, "a"), ServerSite(1, "b"), ServerSite(2, "a")]
+    sites = [BucketSite(_bucket(number), (1, 0), 10) for number in range(6)]
+    after = _after(sites, rebalance(sites, servers))
+    assert _copies(after) == {0: 3, 1: 6, 2: 3}
+    assert rebalance(after, servers) == []
+
+
 def test_large_buckets_do_not_all_go_to_one_server() -> None:
     sites = [BucketSite(_bucket(n), (0,), 1_000 if n < 6 else 1) for n in range(12)]
     after = _after(sites, rebalance(sites, _servers(3)))

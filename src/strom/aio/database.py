@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from strom.aio.cluster_operations import ClusterOperations
 from strom.aio.session import Session
 from strom.aio.table import Table
 from strom.aio.transaction import Transaction
 from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
 from strom.client.admin.backup_admin import RENEW_EVERY_S, BackupAdmin
-from strom.client.admin.copies_admin import BucketCopies, CopiesAdmin
 from strom.client.admin.describing import MergeEngine, SchemaLike, describe
 from strom.client.admin.lake_admin import LakeAdmin, LakeFacts
 from strom.client.admin.lake_status import LakeStatus, lake_status
@@ -76,7 +76,7 @@ def start_server(folder: str | os.PathLike[str], settings: Mapping[str, object])
     return LocalServer(os.fspath(folder), settings).start()
 
 
-class Database:
+class Database(ClusterOperations):
     """A connection to a cluster, with a database whose name may be left out.
 
     >>> async with await strom.aio.connect("localhost:9123") as db:
@@ -84,10 +84,7 @@ class Database:
     """
 
     def __init__(self, session: Session, name: str) -> None:
-        self.session = session
-        """The connection that its tables share."""
-        self.name = name
-        """The database whose name may be left out."""
+        super().__init__(session, name)
         self.server: LocalServer | None = None
         """The server inside this process, after ``open``."""
 
@@ -300,26 +297,6 @@ class Database:
     async def skip_lost(self, name: str) -> list[SkippedStage]:
         """Publish a sink's last version without its lost rows."""
         return await self.session.admin.skip_lost(name)
-
-    # --- a cluster --------------------------------------------------------------------------------------------
-
-    async def bucket_copies(self, table: str | None = None) -> list[BucketCopies]:
-        """Where the copies of the buckets of a table, or of all tables, are in a cluster."""
-        path = None if table is None else TablePath.parse(table, self.name)
-        return await CopiesAdmin(self.session.cluster).buckets(path)
-
-    async def move_bucket(
-        self,
-        table: str,
-        bucket: int,
-        *,
-        to: Sequence[int] = (),
-        leader: int | None = None,
-        partition: str | None = None,
-    ) -> BucketCopies:
-        """Let other servers have the copies of a bucket, or lead it; see ``strom.Database.move_bucket``."""
-        path = TablePath.parse(table, self.name)
-        return await CopiesAdmin(self.session.cluster).move(path, bucket, partition, to, leader)
 
     # --- the rest ---------------------------------------------------------------------------------------------
 

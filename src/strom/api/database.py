@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strom.aio.database import start_server
 from strom.aio.transaction import Transaction as Core
+from strom.api.cluster_operations import ClusterOperations
 from strom.api.session import ConnectTarget, Session
 from strom.api.table import Table
 from strom.api.transaction import Transaction
 from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
-from strom.client.admin.copies_admin import BucketCopies
 from strom.client.admin.describing import MergeEngine, SchemaLike
 from strom.client.admin.lake_admin import LakeFacts
 from strom.client.admin.lake_status import LakeStatus
@@ -65,15 +65,12 @@ def open(folder: str | os.PathLike[str], *, database: str = DEFAULT_DATABASE, **
         raise
 
 
-class Database:
+class Database(ClusterOperations):
     """A connection to a cluster, with a database whose name may be left out. Made by ``connect`` and ``open``.
 
     >>> with strom.connect("localhost:9123") as db:
     ...     db.tables()
     """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def __repr__(self) -> str:
         return repr(self._session)
@@ -339,34 +336,6 @@ class Database:
     def lake_tables(self) -> list[LakeFacts]:
         """The tables of all databases that are in the lake, or soon will be (``table.datalake.enabled``)."""
         return self._session.run(self._session.face.lake_tables())
-
-    def bucket_copies(self, table: str | None = None) -> list[BucketCopies]:
-        """Where the copies of the buckets of a table, or of all tables, are in a cluster.
-
-        >>> [one.leader for one in db.bucket_copies("events")]
-        [1, 2, 3]
-        """
-        return self._session.run(self._session.face.bucket_copies(table))
-
-    def move_bucket(
-        self,
-        table: str,
-        bucket: int,
-        *,
-        to: Sequence[int] = (),
-        leader: int | None = None,
-        partition: str | None = None,
-    ) -> BucketCopies:
-        """Let the servers ``to`` have the copies of a bucket, the preferred leader first, or let another one lead.
-
-        New copies are made in the background, and old ones removed when those are in sync. A leader needs a copy that
-        is in sync.
-
-        >>> db.move_bucket("events", 0, to=[2, 3, 4])
-        >>> db.move_bucket("events", 0, leader=3)
-        """
-        face = self._session.face
-        return self._session.run(face.move_bucket(table, bucket, to=to, leader=leader, partition=partition))
 
     def sinks(self, *, every: bool = False) -> list[SinkStatus]:
         """The last version that every streaming sink and every transaction id has published.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strom.cli import cluster_operations
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.group import group
 from strom.cli.terminal.output import OutputForm, note, print_rows
@@ -22,7 +23,13 @@ app = group(
     "strom cluster servers",
     "strom cluster buckets --lacking",
     "strom cluster move shop.orders --bucket 0 --to 2,3,1",
+    "strom cluster rebalance",
+    "strom cluster decommission 3",
 )
+app.command("rebalance", help=cluster_operations.REBALANCE_HELP)(cluster_operations.rebalance)
+app.command("decommission", help=cluster_operations.DECOMMISSION_HELP)(cluster_operations.decommission)
+app.command("elect", help=cluster_operations.ELECT_HELP)(cluster_operations.elect)
+app.command("losses", help=cluster_operations.LOSSES_HELP)(cluster_operations.losses)
 
 Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 

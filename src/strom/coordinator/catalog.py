@@ -17,6 +17,7 @@ from typing import TypeVar
 from strom.coordinator import entries, keys
 from strom.coordinator.entries import CoordinatorEntry, DatabaseEntry, Led, ListenerAddress, ServerEntry
 from strom.coordinator.limits import DecisionLimits
+from strom.coordinator.operation_rows import OperationRows
 from strom.coordinator.replica_rows import ReplicaRows
 from strom.coordinator.sink_rows import SinkRow, decode_sink
 from strom.coordinator.touched import Changed, Touched
@@ -65,6 +66,8 @@ class Catalog:
         self._lakes: SharingMap[int, LakeRecord] = SharingMap()
         self.replicas = ReplicaRows()
         """The copies of every bucket that has an entry, as every bucket of a cluster has."""
+        self.operations = OperationRows()
+        """What people want of a cluster: tags of servers, a rebalance, and losses that were declared."""
         self.coordinator: ServerEntry | None = None
         """The one that clients call: the only one, or the active one of a cluster."""
         self.active: CoordinatorEntry | None = None
@@ -300,6 +303,7 @@ class Catalog:
             "floors": self._take_floors,
             "lake": self._take_lakes,
             "replicas": self._take_replicas,
+            "operations": self._take_operations,
         }
         for kind, take in takers.items():
             if kind in by_kind:
@@ -431,6 +435,9 @@ class Catalog:
 
     def _take_replicas(self, changed: Changed) -> None:
         self.replicas = self.replicas.changed(changed)
+
+    def _take_operations(self, changed: Changed) -> None:
+        self.operations = self.operations.changed(changed)
 
     def _check_whole(self, touched: Touched) -> None:
         """Check the invariants of what was touched; the rest held before."""

@@ -17,6 +17,10 @@
     lake/<table id>                         what the lake holds of a table, as last reported; a long record begins here
     lake/<table id>/<number>                its further pieces, from 1
     replicas/<table id>/<partition id>/<bucket>   the copies of a bucket; "-" where the table has no partitions
+    operations/tags/<server id>             what a person wants of a server: that it leaves, or rests
+    operations/rebalance                    the newest rebalance
+    operations/moves/<id>/<number>          some of its moves
+    operations/losses/<table id>/<partition id>/<bucket>   losses that were declared of a bucket
 
 Names of databases and tables are checked before they become part of a key; nothing else from outside does.
 """
@@ -36,6 +40,7 @@ PARTITION_COUNTER = "counters/partition"
 WRITER_COUNTER = "counters/writer"
 DECISION_COUNTER = "counters/decision"
 ROUND_COUNTER = "counters/round"
+REBALANCE = "operations/rebalance"
 
 
 def database(name: str) -> str:
@@ -101,3 +106,18 @@ def lake(table_id: int, piece: int = 0) -> str:
 def replicas(bucket: BucketId) -> str:
     """The key of a bucket's copies."""
     return f"replicas/{bucket}"
+
+
+def tag(server_id: int) -> str:
+    """The key of a server's tag."""
+    return f"operations/tags/{server_id}"
+
+
+def moves(rebalance_id: str, piece: int) -> str:
+    """The key of some moves of a rebalance."""
+    return f"operations/moves/{rebalance_id}/{piece}"
+
+
+def losses(bucket: BucketId) -> str:
+    """The key of the losses that were declared of a bucket."""
+    return f"operations/losses/{bucket}"

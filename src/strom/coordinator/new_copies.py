@@ -49,10 +49,12 @@ def min_insync_default(factor: int) -> int:
 def check_copies(catalog: Catalog, description: TableDescription) -> None:
     """Refuse a table whose copies the cluster cannot hold."""
     factor = properties.replication_factor(description.properties) or 1
-    if factor > len(catalog.registrations):
+    staying = catalog.registrations.keys() - catalog.operations.leaving
+    if factor > len(staying):
+        leaving = len(catalog.registrations) - len(staying)
         raise InvalidConfig(
-            f"table.replication.factor is {factor}, but the cluster has {len(catalog.registrations)} tablet servers: "
-            "start more, or ask for fewer copies",
+            f"table.replication.factor is {factor}, but the cluster has {len(staying)} tablet servers"
+            f"{f' beside {leaving} that leave it' if leaving else ''}: start more, or ask for fewer copies",
             property="table.replication.factor",
             value=factor,
         )
@@ -72,8 +74,8 @@ def new_entries(
     ``alive``: who seems to live; None: who is announced, or all where nobody is.
     """
     promise = promise_of(catalog, table.description)
-    servers = _servers(catalog, alive)
     factor = properties.replication_factor(table.description.properties) or 1
+    servers = _servers(catalog, alive, factor)
     buckets = [
         BucketId(table.table_id, partition_id, number)
         for partition_id in partition_ids
@@ -90,12 +92,15 @@ _DEAD = 1 << 40
 """Added to the load of servers that do not live: they get a copy only if there are not enough others."""
 
 
-def _servers(catalog: Catalog, alive: Collection[int] | None) -> list[ServerLoad]:
+def _servers(catalog: Catalog, alive: Collection[int] | None, factor: int) -> list[ServerLoad]:
+    """Who gets copies. Servers that leave get none, unless a table had more copies before than there are others now."""
     if alive is None:
         alive = catalog.alive.keys() or catalog.registrations.keys()
-    rows = catalog.replicas
-    found = []
+    rows, found = catalog.replicas, []
+    staying = catalog.registrations.keys() - catalog.operations.leaving
     for server_id, registration in sorted(catalog.registrations.items()):
+        if server_id not in staying and len(staying) >= factor:
+            continue
         dead = 0 if server_id in alive else _DEAD
         leaders, copies = rows.leader_count(server_id) + dead, rows.copy_count(server_id) + dead
         found.append(ServerLoad(server_id, registration.rack, leaders, copies))

@@ -18,9 +18,8 @@ from strom.metadata.changes import Put, Requirement, Update, VersionIs
 from strom.model.bucket import BucketId
 from strom.replication import elections
 from strom.replication.bucket_entry import BucketEntry, encode_bucket
-from strom.replication.elections import EntryChange, FoundCopy
+from strom.replication.elections import EntryChange
 from strom.replication.member import CopyPromise
-from strom.replication.rebalance import BucketMove, BucketSite, ServerSite, rebalance
 
 T = TypeVar("T")
 
@@ -131,7 +130,7 @@ def _many(
         if len(changes) == STEP_ENTRIES_MAX:
             break
     left = sum(1 for _ in looking)
-    return _plan(catalog, changes, ChangedBuckets(tuple(changes), tuple(unchanged), left))
+    return entries_plan(catalog, changes, ChangedBuckets(tuple(changes), tuple(unchanged), left))
 
 
 # --- one bucket --------------------------------------------------------------------------------------------------
@@ -168,27 +167,12 @@ def reassign(catalog: Catalog, wanted: Mapping[BucketId, Sequence[int]]) -> Upda
     """Let other servers have the copies of these buckets, the preferred leaders first; ``advance_moves`` does it."""
     changes = {}
     for bucket, servers in wanted.items():
-        entry = _entry(catalog, bucket)
+        entry = entry_of(catalog, bucket)
         _check_wanted(catalog, bucket, servers)
         if entry.wanted != tuple(servers):
             changes[bucket] = elections.want(entry, servers)
     some = dict(list(changes.items())[:STEP_ENTRIES_MAX])
-    return _plan(catalog, some, ChangedBuckets(tuple(some), (), len(changes) - len(some)))
-
-
-def rebalancing(
-    catalog: Catalog, *, leaving: Collection[int] = (), sizes: Mapping[BucketId, int] | None = None
-) -> list[BucketMove]:
-    """The moves that even out the cluster, for ``reassign``. ``sizes``: the bytes of a copy, where they are known."""
-    known = sizes or {}
-    buckets = sorted(catalog.replicas, key=str)
-    return rebalance(
-        [BucketSite(one, _entry(catalog, one).wanted, known.get(one, 0)) for one in buckets],
-        [
-            ServerSite(server_id, registration.rack, server_id in leaving)
-            for server_id, registration in sorted(catalog.registrations.items())
-        ],
-    )
+    return entries_plan(catalog, some, ChangedBuckets(tuple(some), (), len(changes) - len(some)))
 
 
 def _check_wanted(catalog: Catalog, bucket: BucketId, servers: Sequence[int]) -> None:
@@ -200,7 +184,13 @@ def _check_wanted(catalog: Catalog, bucket: BucketId, servers: Sequence[int]) ->
             "each once",
             bucket=str(bucket),
         )
-    min_insync = _promise(catalog, bucket).min_insync
+    new = set(servers) - set(entry_of(catalog, bucket).wanted)
+    for server_id in sorted(new & catalog.operations.leaving):
+        raise InvalidRequest(
+            f"server {server_id} leaves the cluster, so it gets no copies: name another one, or take its leaving back",
+            bucket=str(bucket),
+        )
+    min_insync = promise_for(catalog, bucket).min_insync
     if len(servers) < min_insync:
         raise InvalidRequest(
             f"bucket {bucket} would have {len(servers)} copies, but {min_insync} must be in sync (table.min.insync)",
@@ -211,29 +201,15 @@ def _check_wanted(catalog: Catalog, bucket: BucketId, servers: Sequence[int]) ->
 def move_leader(catalog: Catalog, bucket: BucketId, to: int, *, alive: Collection[int]) -> UpdatePlan[bool]:
     """Let another server lead; false if it leads already, or cannot: it is not wanted, not in sync, or not alive."""
     change = elections.move_leader(
-        _entry(catalog, bucket), catalog.registrations, alive, _promise(catalog, bucket), to=to
+        entry_of(catalog, bucket), catalog.registrations, alive, promise_for(catalog, bucket), to=to
     )
-    return UpdatePlan(False) if change is None else _plan(catalog, {bucket: change}, True)
-
-
-def recover(
-    catalog: Catalog, bucket: BucketId, found: Mapping[int, FoundCopy], *, forced: bool = False
-) -> UpdatePlan[BucketEntry | None]:
-    """A leader for a bucket whose in-sync copies are not what they were, from what its servers answered (R10).
-
-    None: nothing can be decided yet. ``forced``: a person gives up the in-sync copies that did not answer.
-    """
-    decide = elections.force if forced else elections.recover
-    change = decide(_entry(catalog, bucket), catalog.registrations, found, _promise(catalog, bucket))
-    if change is None:
-        return UpdatePlan(None)
-    return _plan(catalog, {bucket: change}, change.entry)
+    return UpdatePlan(False) if change is None else entries_plan(catalog, {bucket: change}, True)
 
 
 # --- plans -------------------------------------------------------------------------------------------------------
 
 
-def _plan(catalog: Catalog, changes: Mapping[BucketId, EntryChange], result: T) -> UpdatePlan[T]:
+def entries_plan(catalog: Catalog, changes: Mapping[BucketId, EntryChange], result: T) -> UpdatePlan[T]:
     """R1: on the versions of the entries, and of the registrations that the decisions rest on."""
     servers = sorted({server_id for change in changes.values() for server_id in change.rests_on})
     requirements: list[Requirement] = [catalog.unchanged(keys.server(one)) for one in servers]
@@ -244,14 +220,14 @@ def _plan(catalog: Catalog, changes: Mapping[BucketId, EntryChange], result: T) 
     return UpdatePlan(result, requirements, updates)
 
 
-def _entry(catalog: Catalog, bucket: BucketId) -> BucketEntry:
+def entry_of(catalog: Catalog, bucket: BucketId) -> BucketEntry:
     entry = catalog.replicas.get(bucket)
     if entry is None:
         raise UnknownBucket(f"bucket {bucket} has no copies in this cluster", bucket=str(bucket))
     return entry
 
 
-def _promise(catalog: Catalog, bucket: BucketId) -> CopyPromise:
+def promise_for(catalog: Catalog, bucket: BucketId) -> CopyPromise:
     table = catalog.table_by_id(bucket.table_id)
     if table is None:
         raise UnknownBucket(f"there is no table {bucket.table_id}", bucket=str(bucket))

@@ -30,7 +30,8 @@ class PartitionOf(NamedTuple):
 class Touched:
     """Tables and partitions that were added, removed or changed; a table also when its lake record changed.
 
-    ``servers``: whether a server, an announcement or the active coordinator came, went or changed.
+    ``servers``: whether a server, an announcement, the active coordinator or what people want of them came, went or
+    changed.
     """
 
     names: frozenset[tuple[str, str]] = frozenset()
@@ -50,7 +51,7 @@ class Touched:
         partitions = frozenset(
             PartitionOf(id_in(key, 1), id_in(key, 2)) for key in found.get("partitions", ())
         )
-        servers = any(kind in found for kind in ("servers", "alive", ACTIVE))
+        servers = any(kind in found for kind in ("servers", "alive", ACTIVE, "operations"))
         buckets = frozenset(map(bucket_in, found.get("replicas", ())))
         return cls(names, frozenset(ids), partitions, servers, buckets)
 

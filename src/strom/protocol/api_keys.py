@@ -22,9 +22,11 @@ from strom.protocol.messages import (
     lake,
     log,
     metadata,
+    operations,
     own,
     own_keys,
     partitions,
+    rebalance,
     replication,
     stages,
     tables,
@@ -132,6 +134,24 @@ PUT_KV = _api(1016, Role.LEADER, keys.PutKvRequest, keys.PutKvResponse, version=
 LOOKUP = _api(1017, Role.LEADER, keys.LookupRequest, keys.LookupResponse, version=1)
 PREFIX_LOOKUP = _api(1034, Role.LEADER, keys.PrefixLookupRequest, keys.PrefixLookupResponse, version=1)
 
+ADD_SERVER_TAG = _api(1047, Role.COORDINATOR, rebalance.AddServerTagRequest, rebalance.AddServerTagResponse)
+REMOVE_SERVER_TAG = _api(
+    1048, Role.COORDINATOR, rebalance.RemoveServerTagRequest, rebalance.RemoveServerTagResponse
+)
+REBALANCE = _api(1049, Role.COORDINATOR, rebalance.RebalanceRequest, rebalance.RebalanceResponse)
+LIST_REBALANCE_PROGRESS = _api(
+    1050,
+    Role.COORDINATOR,
+    rebalance.ListRebalanceProgressRequest,
+    rebalance.ListRebalanceProgressResponse,
+)
+CANCEL_REBALANCE = _api(
+    1051, Role.COORDINATOR, rebalance.CancelRebalanceRequest, rebalance.CancelRebalanceResponse
+)
+GET_CLUSTER_HEALTH = _api(
+    1062, Role.COORDINATOR, rebalance.GetClusterHealthRequest, rebalance.GetClusterHealthResponse
+)
+
 ALTER_TABLE = _api(20000, Role.COORDINATOR, own.AlterTableRequest, own.AlterTableResponse)
 FETCH_ROWS = _api(20001, Role.LEADER, own.FetchRowsRequest, own.FetchRowsResponse, waits=True)
 TABLE_STATUS = _api(20002, Role.ANY, own.TableStatusRequest, own.TableStatusResponse)
@@ -172,12 +192,30 @@ HEARTBEAT = _api(20055, Role.ANY, inner.HeartbeatRequest, inner.HeartbeatRespons
 FORWARD = _api(20056, Role.ANY, inner.ForwardRequest, inner.ForwardResponse)
 LEAVE = _api(20057, Role.COORDINATOR, inner.LeaveRequest, inner.LeaveResponse)
 HEAR = _api(20058, Role.ANY, inner.HearRequest, inner.HearResponse)
+BUCKET_SIZES = _api(20059, Role.TABLET_SERVER, inner.BucketSizesRequest, inner.BucketSizesResponse)
 PULL = _api(20060, Role.LEADER, replication.PullRequest, replication.PullResponse, waits=True)
 POSITION = _api(20061, Role.TABLET_SERVER, replication.PositionRequest, replication.PositionResponse)
 COPY_BASE = _api(20062, Role.LEADER, replication.CopyBaseRequest, replication.CopyBaseResponse)
 COPY_STAGE = _api(20063, Role.LEADER, replication.CopyStageRequest, replication.CopyStageResponse)
 LIST_COPIES = _api(20070, Role.COORDINATOR, copies.ListCopiesRequest, copies.ListCopiesResponse)
 MOVE_COPIES = _api(20071, Role.COORDINATOR, copies.MoveCopiesRequest, copies.MoveCopiesResponse)
+PLAN_REBALANCE = _api(
+    20072, Role.COORDINATOR, operations.PlanRebalanceRequest, operations.PlanRebalanceResponse
+)
+START_REBALANCE = _api(
+    20073, Role.COORDINATOR, operations.StartRebalanceRequest, operations.StartRebalanceResponse
+)
+REBALANCE_PROGRESS = _api(
+    20074, Role.COORDINATOR, operations.RebalanceProgressRequest, operations.RebalanceProgressResponse
+)
+STOP_REBALANCE = _api(
+    20075, Role.COORDINATOR, operations.StopRebalanceRequest, operations.StopRebalanceResponse
+)
+ELECT_LEADER = _api(20076, Role.COORDINATOR, operations.ElectLeaderRequest, operations.ElectLeaderResponse)
+COPY_POSITIONS = _api(
+    20077, Role.COORDINATOR, operations.CopyPositionsRequest, operations.CopyPositionsResponse
+)
+LIST_LOSSES = _api(20078, Role.COORDINATOR, operations.ListLossesRequest, operations.ListLossesResponse)
 
 STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, LIST_SINKS, DROP_SINK)
 """The calls of staged writes, as clients make them."""
@@ -197,6 +235,7 @@ INNER_APIS = (
     FORWARD,
     LEAVE,
     HEAR,
+    BUCKET_SIZES,
     PULL,
     POSITION,
     COPY_BASE,

@@ -161,7 +161,7 @@ def recover(
     if promise.durability != "os" or sound_members(entry, registrations, promise):
         return None
     kept = [one for one in entry.in_sync if _has_kept_disk(one, entry, registrations)]
-    answered = _answered(entry, registrations, found, promise)
+    answered = answering(entry, registrations, found, promise)
     best = _most_complete(
         {one.server_id: answered[one.server_id] for one in kept if one.server_id in answered}
     )
@@ -175,14 +175,18 @@ def force(
     registrations: Registrations,
     found: Mapping[int, FoundCopy],
     promise: CopyPromise,
+    *,
+    to: int | None = None,
 ) -> EntryChange | None:
-    """What a person may decide when the in-sync copies will not return; None if no copy answered.
+    """What a person may decide when the in-sync copies will not return; None if no copy, or not ``to``, answered.
 
-    Of all copies that answered, in sync or not, the one with most leads, and the loss is declared.
+    Of all copies that answered, in sync or not, the one with most leads unless one is named, and the loss is declared.
     """
-    answered = _answered(entry, registrations, found, promise)
-    best = _most_complete(answered)
-    return None if best is None else _declared(best, answered[best], entry, registrations)
+    answered = answering(entry, registrations, found, promise)
+    best = _most_complete(answered) if to is None else to
+    if best is None or best not in answered:
+        return None
+    return _declared(best, answered[best], entry, registrations)
 
 
 def _has_kept_disk(member: Member, entry: BucketEntry, registrations: Registrations) -> bool:
@@ -195,7 +199,7 @@ def _has_kept_disk(member: Member, entry: BucketEntry, registrations: Registrati
     )
 
 
-def _answered(
+def answering(
     entry: BucketEntry,
     registrations: Registrations,
     found: Mapping[int, FoundCopy],

@@ -2,7 +2,8 @@
 
 In this order: copies leave servers that leave; the copies of a bucket stand in as many racks as can be; servers with
 many copies give some to servers with few; and last, preferred leaders are exchanged among the copies, which moves no
-bytes. Nothing else moves. The same input always gives the same plan; a plan that was carried out gives an empty one.
+bytes. Nothing else moves, and nothing moves to or from a server that is away, unless that one leaves. The same input
+always gives the same plan; a plan that was carried out gives an empty one.
 """
 
 from __future__ import annotations
@@ -23,11 +24,30 @@ class BucketSite(NamedTuple):
 
 
 class ServerSite(NamedTuple):
-    """A server. One that leaves gives all its copies away."""
+    """A server. One that leaves gives all its copies away; one that rests keeps them and is preferred by none."""
 
     server_id: int
     rack: str = ""
     leaving: bool = False
+    resting: bool = False
+    away: bool = False
+    """It does not answer: it keeps what it has, and gets nothing."""
+
+
+class RebalanceGoals(NamedTuple):
+    """What a plan is for."""
+
+    evacuate: bool = True
+    """Copies leave the servers that leave."""
+    racks: bool = True
+    copies: bool = True
+    leaders: bool = True
+
+
+ALL_GOALS = RebalanceGoals()
+LEADERS_ALONE = RebalanceGoals(evacuate=False, racks=False, copies=False)
+EVACUATION = RebalanceGoals(racks=False, copies=False)
+"""Nothing is copied that need not be; who leads is spread anew."""
 
 
 class BucketMove(NamedTuple):
@@ -40,13 +60,20 @@ class BucketMove(NamedTuple):
     """To be copied."""
 
 
-def rebalance(buckets: Sequence[BucketSite], servers: Iterable[ServerSite]) -> list[BucketMove]:
+def rebalance(
+    buckets: Sequence[BucketSite], servers: Iterable[ServerSite], goals: RebalanceGoals = ALL_GOALS
+) -> list[BucketMove]:
     """The moves that even out the cluster. A bucket with more copies than servers stay keeps those it has."""
     plan = _Plan(buckets, servers)
-    plan.evacuate()
-    plan.spread_racks()
-    plan.level_copies()
-    plan.level_leaders()
+    if goals.evacuate:
+        plan.evacuate()
+    if goals.racks:
+        plan.spread_racks()
+    if goals.copies:
+        plan.level_copies()
+    if goals.leaders:
+        plan.relieve_leaders()
+        plan.level_leaders()
     return list(plan.moves())
 
 
@@ -56,8 +83,13 @@ class _Plan:
     def __init__(self, buckets: Sequence[BucketSite], servers: Iterable[ServerSite]) -> None:
         self._before = buckets
         self._wanted = [list(site.wanted) for site in buckets]
-        self._rack = {one.server_id: one.rack for one in servers if not one.leaving}
+        staying = [one for one in servers if not one.leaving]
+        self._rack = {one.server_id: one.rack for one in staying}
         self._racks = len(set(self._rack.values()))
+        self._open = {one.server_id for one in staying if not one.away}
+        """Who gives and takes."""
+        self._lead = {one.server_id for one in staying if not one.away and not one.resting}
+        self._resting = {one.server_id for one in staying if one.resting}
         self._on: dict[int, dict[int, None]] = {server: {} for server in self._rack}
         """By server that stays: the numbers of its buckets, in order."""
         self._bytes: Counter[int] = Counter()
@@ -88,16 +120,16 @@ class _Plan:
         for number, wanted in enumerate(self._wanted):
             while len(self._racks_of(wanted)) < min(self._racks, len(wanted)):
                 shared = self._racks_of(wanted)
-                crowded = [one for one in wanted if shared[self._rack.get(one, "")] > 1]
-                source = max(crowded, key=lambda one: (self._load(one), one))
-                target = self._best_target(number, instead_of=source)
-                if target is None or self._rack[target] in shared:
+                crowded = [one for one in wanted if one in self._open and shared[self._rack[one]] > 1]
+                source = max(crowded, key=lambda one: (self._load(one), one), default=None)
+                target = None if source is None else self._best_target(number, instead_of=source)
+                if source is None or target is None or self._rack[target] in shared:
                     break
                 self._replace(number, source, target)
 
     def level_copies(self) -> None:
         """From the servers that have most to the one that has least, until they differ by one at most."""
-        open_to_more = set(self._on)
+        open_to_more = set(self._open)
         while open_to_more:
             target = min(open_to_more, key=lambda one: (self._load(one), one))
             if not self._give_one_to(target):
@@ -115,8 +147,8 @@ class _Plan:
 
     def _fullest_first(self) -> Iterator[int]:
         """The one that has most is nearly always enough: the others are put in order only if it is not."""
-        yield max(self._on, key=lambda one: (self._load(one), one))
-        yield from sorted(self._on, key=lambda one: (self._load(one), one), reverse=True)
+        yield max(self._open, key=lambda one: (self._load(one), one))
+        yield from sorted(self._open, key=lambda one: (self._load(one), one), reverse=True)
 
     def _movable(self, source: int, target: int) -> int | None:
         """A bucket that can go from one server to another without losing a rack; one that evens out the bytes."""
@@ -143,7 +175,7 @@ class _Plan:
         """Of the racks with the fewest copies of the bucket, the server that has least."""
         wanted = self._wanted[number]
         shared = self._racks_of(one for one in wanted if one != instead_of)
-        free = [one for one in self._on if one not in wanted]
+        free = [one for one in self._open if one not in wanted]
         return min(free, key=lambda one: (shared[self._rack[one]], self._load(one), one), default=None)
 
     def _racks_of(self, servers: Iterable[int]) -> Counter[str]:
@@ -164,6 +196,17 @@ class _Plan:
 
     # --- leaders -----------------------------------------------------------------------------------------------------
 
+    def relieve_leaders(self) -> None:
+        """Prefer others to a server that rests; of the copies of a bucket the one that is preferred least."""
+        led = self._by_leader()
+        for number, wanted in enumerate(self._wanted):
+            able = [one for one in wanted if one in self._lead]
+            if wanted[0] in self._resting and able:
+                taker = min(able, key=lambda one: (len(led[one]), one))
+                wanted.remove(taker)
+                wanted.insert(0, taker)
+                led[taker][number] = None
+
     def level_leaders(self) -> None:
         """Exchange preferred leaders, along a chain of buckets where no single one reaches from many to few."""
         led = self._by_leader()
@@ -183,7 +226,7 @@ class _Plan:
                 led[taker][number] = None
 
     def _by_leader(self) -> dict[int, dict[int, None]]:
-        led: dict[int, dict[int, None]] = {server: {} for server in self._on}
+        led: dict[int, dict[int, None]] = {server: {} for server in self._lead}
         for number, wanted in enumerate(self._wanted):
             if wanted and wanted[0] in led:
                 led[wanted[0]][number] = None

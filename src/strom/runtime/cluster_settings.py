@@ -227,6 +227,32 @@ CLUSTER_SETTINGS: tuple[Setting, ...] = (
         minimum=1000,
     ),
     Setting(
+        "replica.moves.max",
+        SettingKind.INT,
+        "4",
+        "Copies that a server makes at once because somebody moved buckets there, by hand or by a rebalance; the "
+        "others wait for their turn.",
+        "Replication",
+        minimum=1,
+    ),
+    Setting(
+        "leader.return.interval",
+        SettingKind.DURATION,
+        "1 min",
+        "How often the active coordinator looks whether servers lead the buckets that prefer them. One that answered "
+        "all that time and whose copies are in sync gets them back, some at a time. 0 leaves leaders where they are.",
+        "Replication",
+        minimum=0,
+    ),
+    Setting(
+        "leader.return.imbalance",
+        SettingKind.INT,
+        "10",
+        "The share, in percent, of the buckets preferring a server that others may lead before they are given back.",
+        "Replication",
+        minimum=0,
+    ),
+    Setting(
         "log.sync.interval",
         SettingKind.DURATION,
         "1 s",

@@ -373,7 +373,7 @@ def _recover(**broken: bool) -> Callable[..., EntryChange | None]:
             return None
         if elections.sound_members(entry, registrations, promise) and not broken.get("sound"):
             return None
-        answered = elections._answered(entry, registrations, found, promise)
+        answered = elections.answering(entry, registrations, found, promise)
         kept = [one.server_id for one in entry.in_sync if elections._has_kept_disk(one, entry, registrations)]
         among = answered if broken.get("anybody") else {one: answered[one] for one in kept if one in answered}
         waits = any(one not in answered for one in kept) and not broken.get("first")
@@ -408,7 +408,7 @@ ELECTIONS = {
         "R10: a loss is declared without requiring the registrations that show it",
         (
             (elections, "_declared", changed(elections._declared, _resting_on_nothing)),
-            (elections, "_answered", lambda entry, registrations, found, promise: dict(found)),
+            (elections, "answering", lambda entry, registrations, found, promise: dict(found)),
         ),
         26,
     ),

@@ -55,8 +55,17 @@ class CopiesAdmin:
 
     async def buckets(self, table: TablePath | None) -> list[BucketCopies]:
         """The buckets of a table, or of all tables."""
-        request = copies.ListCopiesRequest(table_path=None if table is None else wire_path(table))
-        return [_copies(one) for one in (await self._cluster.ask(LIST_COPIES, request)).buckets]
+        path = None if table is None else wire_path(table)
+        found: list[BucketCopies] = []
+        after: Sequence[int] = ()
+        while True:
+            answer = await self._cluster.ask(
+                LIST_COPIES, copies.ListCopiesRequest(table_path=path, after=tuple(after))
+            )
+            found += [copies_of(one) for one in answer.buckets]
+            after = answer.next
+            if not after:
+                return sorted(found, key=lambda one: (one.table, one.partition or "", one.bucket))
 
     async def move(
         self, table: TablePath, bucket: int, partition: str | None, to: Sequence[int], leader: int | None
@@ -69,10 +78,11 @@ class CopiesAdmin:
             wanted=tuple(to),
             leader_id=leader,
         )
-        return _copies((await self._cluster.ask(MOVE_COPIES, request)).bucket)
+        return copies_of((await self._cluster.ask(MOVE_COPIES, request)).bucket)
 
 
-def _copies(one: copies.WireCopies) -> BucketCopies:
+def copies_of(one: copies.WireCopies) -> BucketCopies:
+    """A bucket from the wire."""
     path = TablePath(one.table_path.database_name, one.table_path.table_name)
     return BucketCopies(
         table=str(path),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strom.protocol.fields import INT32, int32, int64, nested, packed, repeated, text
+from strom.protocol.fields import INT32, INT64, int32, int64, nested, packed, repeated, text
 from strom.protocol.message import Message
 from strom.protocol.messages.tables import WireTablePath
 
 
 class ListCopiesRequest(Message):
-    """Without a table: the buckets of all tables."""
+    """Without a table: the buckets of all tables. ``after``: the end of the page before, as its answer said."""
 
     table_path: WireTablePath | None = nested(1, WireTablePath, default=None)
+    after: Sequence[int] = packed(2, INT64, default=())
 
 
 class WireCopies(Message):
@@ -35,7 +36,10 @@ class WireCopies(Message):
 
 
 class ListCopiesResponse(Message):
+    """A page. ``next``: where the next one begins; missing on the last."""
+
     buckets: Sequence[WireCopies] = repeated(1, WireCopies, default=())
+    next: Sequence[int] = packed(2, INT64, default=())
 
 
 class MoveCopiesRequest(Message):

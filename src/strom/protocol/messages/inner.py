@@ -126,3 +126,13 @@ class LeaveResponse(Message):
     """``led``: how many buckets it still leads, since nobody else can."""
 
     led: int = int32(1)
+
+
+class BucketSizesRequest(Message):
+    """How large the buckets are that a tablet server leads."""
+
+
+class BucketSizesResponse(Message):
+    """A JSON object from buckets (``table/partition/bucket``) to bytes; buckets that nobody opened yet are left out."""
+
+    sizes_json: Bytes = raw(1)

@@ -13,6 +13,7 @@ from typing import Any
 from strom.errors import NotCoordinator
 from strom.protocol.api_keys import (
     APPLY_STAGES,
+    BUCKET_SIZES,
     EXPIRE_STAGES,
     HOLD_BUCKETS,
     LEAVE,
@@ -47,6 +48,7 @@ class TabletServerCalls:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {
             APPLY_STAGES: lambda call: self._stages.apply(call.request),
+            BUCKET_SIZES: self.bucket_sizes,
             HOLD_BUCKETS: self.hold_buckets,
             SERVER_METRICS: self.server_metrics,
             STOP_SERVER: self.stop_server,
@@ -59,6 +61,10 @@ class TabletServerCalls:
     async def server_metrics(self, call: Call) -> Message:
         """Every metric of this process."""
         return inner.ServerMetricsResponse(samples_json=json.dumps(await self._status.samples()).encode())
+
+    def bucket_sizes(self, call: Call) -> Message:
+        """The bytes of the buckets that this server leads."""
+        return inner.BucketSizesResponse(sizes_json=json.dumps(self._status.sizes()).encode())
 
     async def stop_server(self, call: Call) -> Message:
         """Close every log; the process ends after the answer."""

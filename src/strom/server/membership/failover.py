@@ -22,9 +22,9 @@ from strom.errors import InvalidRequest, NotCoordinator, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.messages.inner import LeaveRequest
 from strom.replication.bucket_entry import BucketEntry
+from strom.replication.pacing import CopiesToMake, begin_next, copies_being_made, copies_lacking
 from strom.runtime.tasks import Tasks
 from strom.server.background.decision_rollout import DecisionRollout
-from strom.server.links.server_links import ServerLinks
 from strom.server.membership.recovery import PowerRecovery
 from strom.server.membership.server_watch import ServerWatch
 from strom.server.tablets.catalog_view import CatalogChange, TermView
@@ -40,10 +40,18 @@ class Failover:
     """For one term."""
 
     def __init__(
-        self, view: TermView, watch: ServerWatch, rollout: DecisionRollout, links: ServerLinks
+        self,
+        view: TermView,
+        watch: ServerWatch,
+        rollout: DecisionRollout,
+        recovery: PowerRecovery,
+        *,
+        moves_max: int,
     ) -> None:
+        """``moves_max``: copies that a server makes at once because buckets were moved to it."""
         self._view = view
-        self._recovery = PowerRecovery(view, links)
+        self._recovery = recovery
+        self._moves_max = moves_max
         self._watch = watch
         self._rollout = rollout
         self._tasks = Tasks()
@@ -53,7 +61,7 @@ class Failover:
         """Servers that led buckets which nobody can lead for now: looked at every time, whoever comes back."""
         self._moving: set[BucketId] = set()
         """Buckets whose copies are being moved."""
-        self._leaving: set[int] = set()
+        self._stopping: set[int] = set()
         """Servers that are about to stop: they get no buckets."""
         self._lost = lost_entries(view.catalog)
         """Of tables whose making or dropping was cut short before this term."""
@@ -71,13 +79,17 @@ class Failover:
             self._watch.on_verdicts.remove(self._heard)
         await self._tasks.close()
 
+    def able(self) -> frozenset[int]:
+        """The servers that answer and are not about to stop."""
+        return self._watch.alive - self._stopping
+
     async def leave(self, request: LeaveRequest) -> int:
         """Give the buckets of a server that is about to stop to others; returns how many nobody else can lead."""
         server_id = request.server_id
         registration = self._view.fresh().registrations.get(server_id)
         if registration is None or registration.incarnation != request.incarnation:
             raise InvalidRequest(f"this process is not the tablet server {server_id} that is registered")
-        self._leaving.add(server_id)
+        self._stopping.add(server_id)
         await self._all(commands.move_leaders_away, server_id)
         left = self._view.catalog.replicas.leader_count(server_id)
         logger.info(
@@ -101,7 +113,7 @@ class Failover:
         if change.touched.servers:
             before, now = change.before.registrations, change.catalog.registrations
             started = [one for one, found in now.items() if before.get(one) != found]
-            self._leaving.difference_update(started)
+            self._stopping.difference_update(started)
             self._look_at(started)
         moved = False
         for bucket in change.touched.buckets:
@@ -146,6 +158,7 @@ class Failover:
     async def _sweep(self) -> bool:
         while await self._view.perform(commands.sweep, self._lost):
             pass
+        await self._view.perform(commands.forget_losses)
         return True
 
     async def _settle(self, due: set[int]) -> None:
@@ -155,7 +168,7 @@ class Failover:
             logger.info("elected leaders of %d buckets", elected)
         self._leaderless = {entry.leader for one in leaderless if (entry := self._entry(one)) is not None}
         if leaderless:
-            await self._recovery.recover(leaderless, self._watch.alive - self._leaving)
+            await self._recovery.recover(leaderless, self.able())
         if due & gone:
             await self._all(commands.drop_dead_members, due & gone)
         if self._moving:
@@ -167,15 +180,15 @@ class Failover:
     async def _advance_moves(self) -> None:
         catalog = self._view.catalog
         self._moving = {one for one in self._moving if _is_moving(catalog, one)}
-        await self._all(commands.advance_moves, sorted(self._moving, key=str))
+        begun, waiting = _by_progress(catalog, self._moving)
+        may = begin_next(begun, waiting, self._moves_max)
+        await self._all(commands.advance_moves, [*(one.bucket for one in begun), *may])
 
     async def _all(self, command: Callable[..., Any], argument: object) -> tuple[int, Sequence[BucketId]]:
         """Perform a command until it has nothing left to do; returns how many buckets it changed, and the others."""
         changed = 0
         while True:
-            found: ChangedBuckets = await self._view.perform(
-                command, argument, alive=self._watch.alive - self._leaving
-            )
+            found: ChangedBuckets = await self._view.perform(command, argument, alive=self.able())
             changed += len(found.changed)
             if not found.left:
                 return changed, found.unchanged
@@ -184,3 +197,19 @@ class Failover:
 def _is_moving(catalog: Catalog, bucket: BucketId) -> bool:
     entry = catalog.replicas.get(bucket)
     return entry is not None and entry.moving
+
+
+def _by_progress(
+    catalog: Catalog, buckets: Iterable[BucketId]
+) -> tuple[list[CopiesToMake], list[CopiesToMake]]:
+    """The moves that have begun, with the copies they still make, and those that wait to begin."""
+    begun, waiting = [], []
+    for bucket in sorted(buckets, key=str):
+        entry = catalog.replicas.get(bucket)
+        assert entry is not None
+        lacking = copies_lacking(entry)
+        if lacking:
+            waiting.append(CopiesToMake(bucket, lacking))
+        else:
+            begun.append(CopiesToMake(bucket, copies_being_made(entry)))
+    return begun, waiting

@@ -20,6 +20,7 @@ from strom.protocol.api_keys import POSITION
 from strom.protocol.messages.replication import PositionRequest, WireBucket, WirePosition
 from strom.replication.elections import FoundCopy, sound_members
 from strom.replication.member import CopyPromise, identity_of
+from strom.runtime.clock import Clock
 from strom.server.links.server_links import ServerLinks
 from strom.server.tablets.catalog_view import TermView
 
@@ -33,9 +34,10 @@ logger = logging.getLogger(__name__)
 class PowerRecovery:
     """For one term."""
 
-    def __init__(self, view: TermView, links: ServerLinks) -> None:
+    def __init__(self, view: TermView, links: ServerLinks, clock: Clock) -> None:
         self._view = view
         self._links = links
+        self._clock = clock
 
     async def recover(self, leaderless: Sequence[BucketId], alive: Collection[int]) -> int:
         """Look at buckets that nobody could be elected for; returns how many have a leader now."""
@@ -44,9 +46,11 @@ class PowerRecovery:
         done = 0
         for begin in range(0, len(lost), BUCKETS_AT_ONCE):
             some = lost[begin : begin + BUCKETS_AT_ONCE]
-            found = await self._ask(catalog, some, alive)
+            found = await self.positions(some, alive)
             for bucket in some:
-                entry = await self._view.perform(commands.recover, bucket, found.get(bucket, {}))
+                entry = await self._view.perform(
+                    commands.recover, bucket, found.get(bucket, {}), now_ms=self._clock.now_ms()
+                )
                 if entry is not None:
                     logger.error(
                         "bucket %s: all copies in sync lost power; server %d leads, and what was not synced may be "
@@ -57,10 +61,11 @@ class PowerRecovery:
                     done += 1
         return done
 
-    async def _ask(
-        self, catalog: Catalog, buckets: Sequence[BucketId], alive: Collection[int]
+    async def positions(
+        self, buckets: Sequence[BucketId], alive: Collection[int]
     ) -> dict[BucketId, dict[int, FoundCopy]]:
-        wanted: dict[int, list[BucketId]] = {}
+        """What the copies of these buckets hold, of the servers that answer."""
+        catalog, wanted = self._view.catalog, dict[int, list[BucketId]]()
         for bucket in buckets:
             entry = catalog.replicas.get(bucket)
             for server_id in () if entry is None else entry.servers:

@@ -31,7 +31,7 @@ from strom.replication.bucket_entry import Assignment, BucketEntry, encode_bucke
 from strom.replication.member import Member, identity_of
 from strom.replication.registration import DataDisk
 
-LEFT_OUT = ("servers/", "alive/", "replicas/")
+LEFT_OUT = ("servers/", "alive/", "replicas/", "operations/")
 """Servers register anew, in either kind of installation."""
 
 EMBEDDED_SERVER = 0

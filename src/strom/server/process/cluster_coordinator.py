@@ -29,7 +29,6 @@ from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
 from strom.runtime.world import World
-from strom.server.calls.catalog.copies import CopyCalls
 from strom.server.calls.catalog.reads import catalog_reads
 from strom.server.calls.catalog.state import StateCalls
 from strom.server.calls.dispatch import Dispatch
@@ -38,7 +37,7 @@ from strom.server.calls.lake.lake import LakeReads
 from strom.server.links.inner_link import INNER_LISTENER, open_inner_listener
 from strom.server.links.server_links import ServerLinks
 from strom.server.membership.candidacy import Candidacy
-from strom.server.membership.failover import Failover
+from strom.server.membership.cluster_duties import ClusterDuties
 from strom.server.membership.forwarding import ActiveCalls, ForwardCalls
 from strom.server.membership.hearing import Hearing, HearingCalls
 from strom.server.membership.heartbeats import HeartbeatCalls
@@ -108,7 +107,7 @@ class ClusterCoordinator:
         self._contact: MetadataContact | None = None
         self._candidacy: Candidacy | None = None
         self._node: CoordinatorNode | None = None
-        self._failover: Failover | None = None
+        self._duties: ClusterDuties | None = None
         self.over = asyncio.Event()
         """Never: it ends only when it is stopped."""
         self.addresses: Addresses
@@ -252,20 +251,22 @@ class ClusterCoordinator:
             self._world, self._settings, self._folder, self._lake, view, self._apply_stages
         )
         node.ask(self._servers)
-        failover = self._failover = Failover(view, self._watch, node.rollout, self._links)
-        self._duty.duty = ActiveDuty(node.sinks, failover.leave)
-        self._calls.begin((*node.groups, CopyCalls(view, self._alive)))
-        failover.start()
+        duties = self._duties = ClusterDuties(
+            self._world, self._settings, view, self._watch, node.rollout, self._links
+        )
+        self._duty.duty = ActiveDuty(node.sinks, duties.leave)
+        self._calls.begin((*node.groups, *duties.groups))
+        duties.start()
         node.start()
 
     async def _end(self) -> None:
         """It is not any longer. At once: what is under way cannot be committed any more."""
         self._calls.end()
         self._duty.duty = None
-        failover, self._failover = self._failover, None
+        duties, self._duties = self._duties, None
         node, self._node = self._node, None
-        if failover is not None:
-            await failover.close()
+        if duties is not None:
+            await duties.close()
         if node is not None:
             await node.close()
 

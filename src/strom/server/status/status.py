@@ -139,6 +139,17 @@ class LocalStatus:
             **self.in_cluster(),
         }
 
+    def sizes(self) -> dict[str, int]:
+        """The bytes of the buckets that this server leads, as far as they were opened."""
+        found = {}
+        for slot in self._tablets:
+            if slot.role is None or slot.role.leads:
+                facts = facts_of(slot, self.server_id)
+                found[str(slot.bucket)] = (
+                    facts["size_bytes"] + (facts["keys"] or {"base_bytes": 0})["base_bytes"]
+                )
+        return {bucket: size for bucket, size in found.items() if size}
+
     def _lake_lags(self, known: Mapping[BucketId, BucketFacts]) -> dict[int, int | None]:
         """By tiered table: the number of rows that the lake lacks; None while a bucket was never opened."""
         catalog = self._view.catalog

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from strom.coordinator import commands
 from strom.coordinator.catalog import Catalog
-from strom.coordinator.new_copies import buckets_of, promise_of
+from strom.coordinator.new_copies import buckets_in, promise_of
 from strom.errors import InvalidRequest, UnknownBucket
 from strom.model.bucket import BucketId
 from strom.model.table import TableEntry
@@ -20,34 +21,41 @@ from strom.server.calls.catalog.descriptions import path_message, path_of
 from strom.server.calls.dispatch import CallHandler
 from strom.server.tablets.catalog_view import CatalogView
 
+PAGE_BUCKETS = 1000
+BEGINNING = (0, -1, -1)
+
 
 class CopyCalls:
     """Answers in the active coordinator's process."""
 
-    def __init__(self, view: CatalogView, alive: Callable[[], Collection[int]]) -> None:
-        """``alive``: the tablet servers that answer."""
+    def __init__(
+        self,
+        view: CatalogView,
+        alive: Callable[[], Collection[int]],
+        able: Callable[[], Collection[int]],
+    ) -> None:
+        """``alive``: the tablet servers that answer; ``able``: those of them that are not about to stop."""
         self._view = view
         self._alive = alive
+        self._able = able
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {LIST_COPIES: self.list_copies, MOVE_COPIES: self.move_copies}
 
     def list_copies(self, call: Call) -> Message:
-        """The buckets of a table, or of all."""
+        """The buckets of a table, or of all, a page at a time."""
         request: copies.ListCopiesRequest = call.request
         catalog, alive = self._view.fresh(), self._alive()
         tables = (
-            list(catalog.all_tables())
+            catalog.all_tables()
             if request.table_path is None
             else [catalog.table(path_of(request.table_path))]
         )
+        page = list(islice(_behind(catalog, tables, tuple(request.after) or BEGINNING), PAGE_BUCKETS + 1))
+        more = len(page) > PAGE_BUCKETS
         return copies.ListCopiesResponse(
-            buckets=[
-                _copies(catalog, table, bucket, alive)
-                for table in sorted(tables, key=lambda one: str(one.path))
-                for bucket in buckets_of(catalog, table)
-                if catalog.replicas.get(bucket) is not None
-            ]
+            buckets=[wire_copies(catalog, *one, alive) for one in page[:PAGE_BUCKETS]],
+            next=_order(page[PAGE_BUCKETS - 1][1]) if more else (),
         )
 
     async def move_copies(self, call: Call) -> Message:
@@ -55,7 +63,7 @@ class CopyCalls:
         request: copies.MoveCopiesRequest = call.request
         catalog = self._view.fresh()
         table = catalog.table(path_of(request.table_path))
-        bucket = _bucket(catalog, table, request)
+        bucket = bucket_named(catalog, table, request.partition_name, request.bucket_id)
         entry = catalog.replicas.get(bucket)
         assert entry is not None
         wanted = tuple(request.wanted) or entry.wanted
@@ -65,16 +73,39 @@ class CopyCalls:
         await self._view.perform(commands.reassign, {bucket: wanted})
         if leader is not None:
             await self._lead(bucket, leader)
-        return copies.MoveCopiesResponse(bucket=_copies(self._view.catalog, table, bucket, self._alive()))
+        now = self._view.catalog
+        name = partition_name_of(now, bucket)
+        return copies.MoveCopiesResponse(bucket=wire_copies(now, table, bucket, name, self._alive()))
 
     async def _lead(self, bucket: BucketId, leader: int) -> None:
-        await self._view.perform_everywhere(commands.move_leader, bucket, leader, alive=self._alive())
+        await self._view.perform_everywhere(commands.move_leader, bucket, leader, alive=self._able())
         if self._view.catalog.leader_of(bucket) != leader:
             raise InvalidRequest(
-                f"server {leader} cannot lead bucket {bucket} now: its copy is not in sync, or it does not answer. "
-                "It is the preferred leader from now on; try again when strom cluster buckets shows it in sync",
+                f"server {leader} cannot lead bucket {bucket} now: its copy is not in sync, or it does not answer, or "
+                "it is about to stop. It is the preferred leader from now on; try again when strom cluster buckets "
+                "shows it in sync",
                 bucket=str(bucket),
             )
+
+
+def _order(bucket: BucketId) -> tuple[int, ...]:
+    return bucket.table_id, -1 if bucket.partition_id is None else bucket.partition_id, bucket.bucket
+
+
+def _behind(
+    catalog: Catalog, tables: Iterable[TableEntry], after: tuple[int, ...]
+) -> Iterator[tuple[TableEntry, BucketId, str | None]]:
+    """The buckets behind one, by their ids, with the names of their partitions."""
+    for table in tables:
+        if table.table_id < after[0]:
+            continue
+        names: dict[int | None, str | None] = {None: None}
+        if table.partitioned:
+            names = {one.partition_id: one.name for one in catalog.partitions_of(table.table_id)}
+        for partition_id in sorted(names, key=lambda one: -1 if one is None else one):
+            for bucket in buckets_in(table, partition_id):
+                if _order(bucket) > after and catalog.replicas.get(bucket) is not None:
+                    yield table, bucket, names[partition_id]
 
 
 def _led_by(leader: int, wanted: tuple[int, ...], bucket: BucketId) -> tuple[int, ...]:
@@ -87,33 +118,36 @@ def _led_by(leader: int, wanted: tuple[int, ...], bucket: BucketId) -> tuple[int
     return (leader, *(one for one in wanted if one != leader))
 
 
-def _bucket(catalog: Catalog, table: TableEntry, request: copies.MoveCopiesRequest) -> BucketId:
+def bucket_named(catalog: Catalog, table: TableEntry, partition_name: str | None, number: int) -> BucketId:
     """The bucket that is meant; it must have an entry."""
     partition_id = None
-    if request.partition_name is not None:
-        found = [one for one in catalog.partitions_of(table.table_id) if one.name == request.partition_name]
-        if not found:
-            raise UnknownBucket(f"table {table.path} has no partition {request.partition_name!r}")
-        partition_id = found[0].partition_id
+    if partition_name is not None:
+        partition_id = catalog.partition(table, partition_name).partition_id
     elif table.partitioned:
         raise InvalidRequest(f"table {table.path} has partitions: name the one whose bucket is meant")
-    bucket = BucketId(table.table_id, partition_id, request.bucket_id)
+    bucket = BucketId(table.table_id, partition_id, number)
     if catalog.replicas.get(bucket) is None:
         raise UnknownBucket(
-            f"table {table.path} has no bucket {request.bucket_id}: it has {table.bucket_count}, from 0 on"
+            f"table {table.path} has no bucket {number}: it has {table.bucket_count}, from 0 on"
         )
     return bucket
 
 
-def _copies(
-    catalog: Catalog, table: TableEntry, bucket: BucketId, alive: Collection[int]
+def partition_name_of(catalog: Catalog, bucket: BucketId) -> str | None:
+    """The name of a bucket's partition; None where its table has none."""
+    found = None if bucket.partition_id is None else catalog.partition_by_id(bucket.partition_id)
+    return None if found is None else found.name
+
+
+def wire_copies(
+    catalog: Catalog, table: TableEntry, bucket: BucketId, partition_name: str | None, alive: Collection[int]
 ) -> copies.WireCopies:
+    """The copies of a bucket that has an entry."""
     entry = catalog.replicas.get(bucket)
     assert entry is not None
-    names = {one.partition_id: one.name for one in catalog.partitions_of(table.table_id)}
     return copies.WireCopies(
         table_path=path_message(table.path),
-        partition_name=None if bucket.partition_id is None else names[bucket.partition_id],
+        partition_name=partition_name,
         bucket_id=bucket.bucket,
         leader_id=entry.leader if has_leader(entry, catalog.registrations, alive) else None,
         epoch=entry.epoch,
