@@ -19,7 +19,7 @@ from strom.aio.table import Table
 from strom.client.cluster.address import Address
 from strom.client.cluster.options import ClientOptions
 from strom.client.cluster.retry import PASSING
-from strom.errors import OffsetOutOfRange, OutOfOrderSequence, StromError, UnknownWriter
+from strom.errors import OffsetOutOfRange, OutOfOrderSequence, StaleEpoch, StromError, UnknownWriter
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import INIT_WRITER, PRODUCE_LOG
 from strom.protocol.error_codes import error_of
@@ -326,6 +326,12 @@ class TailingActor(Actor):
                 self.note("was overtaken")
                 if self.scene.plan.ttl_ms is None and not self._may_lose():
                     self.scene.witness.report("DeliveredIsNeverTakenBack", f"{self.name} is out of range")
+                place = "earliest"
+                self.next.clear()
+            except StaleEpoch as error:
+                self.note("read what is lost")
+                if not self._may_lose():
+                    self.scene.witness.report("DeliveredIsNeverTakenBack", f"{self.name}: {error}")
                 place = "earliest"
                 self.next.clear()
             except PASSING as error:

@@ -86,6 +86,7 @@ except Exception:
     [
         ("EOFError()", "BrokenPipeError()", False),
         ("EOFError()", "ConnectionResetError()", False),
+        ("BrokenPipeError()", "BrokenPipeError()", False),
         ("EOFError()", "ValueError()", True),
         ("ValueError('a wrong offset')", "BrokenPipeError()", True),
     ],

@@ -577,8 +577,9 @@ def test_who_takes_a_key_over_keeps_it_though_its_own_view_still_shows_who_had_i
     keys = [f"alive/{number}" for number in range(40)]
     older = [former.announce(key, b"older") for key in keys]
     newer = [taking.announce(key, b"newer") for key in keys]
-    until_blocking(lambda: all(one.stands for one in newer), within_s=20)
     until_blocking(lambda: not any(one.stands for one in older), within_s=20)
+    until_blocking(lambda: all(one.stands for one in newer), within_s=20)
+    assert {entry.value for entry in former.read("alive/").entries.values()} == {b"newer"}
 
 
 def _follow_a_commit(store: ZooKeeperStore, other: ZooKeeperStore) -> None:

@@ -55,8 +55,8 @@ def without_broken_pipes() -> None:
 def without_ended_streams() -> None:
     """Silence the process of a stream's source about a connection that Spark closed because the query was stopped.
 
-    It waits for the next call, finds the connection at its end, and fails once more when it wants to report that to
-    nobody. Every other error is printed.
+    It waits for the next call or answers the last one, finds the connection at its end, and fails once more when it
+    wants to report that to nobody. Every other error is printed.
     """
     shown = sys.excepthook
 
@@ -71,7 +71,7 @@ def _began_at_the_end(error: BaseException) -> bool:
     """Whether the first of the errors that led to this one is the end of a connection."""
     while error.__context__ is not None:
         error = error.__context__
-    return isinstance(error, EOFError)
+    return isinstance(error, EOFError | BrokenPipeError | ConnectionResetError)
 
 
 def run_the_one_behind() -> None:
