@@ -37,7 +37,7 @@ def test_after_a_power_loss_of_all_everything_that_was_synced_everywhere_is_ther
             await server.start()
         scene.cluster.decide(commands.elect_leaders, range(3), alive=range(3))
         assert not any(map(scene.leads, scene.cluster.servers.values())), "no copy is what it was"
-        entry = scene.cluster.decide(commands.recover, BUCKET, await found(scene))
+        entry = scene.cluster.decide(commands.recover, BUCKET, await found(scene), now_ms=1)
         assert entry is not None
         assert entry.losses == 1
         await scene.until(lambda: scene.in_sync == {0, 1, 2})

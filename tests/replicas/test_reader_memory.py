@@ -61,7 +61,7 @@ def test_a_tail_is_told_what_it_saw_that_is_lost() -> None:
             server.kill(power_loss=True)
         for server in scene.cluster.servers.values():
             await server.start()
-        entry = scene.cluster.decide(commands.recover, BUCKET, await found(scene))
+        entry = scene.cluster.decide(commands.recover, BUCKET, await found(scene), now_ms=1)
         assert entry is not None
         await scene.until(lambda: scene.in_sync == {0, 1, 2})
         kept = scene.end()
