@@ -14,8 +14,8 @@ import pytest
 
 import strom
 from api.place import new_name
+from lake.read.test_union_edges import let_retention_drop
 from lake.small_tierer import SmallTierer
-from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
 from strom.api.matching import written_to
 from strom.errors import LimitExceeded

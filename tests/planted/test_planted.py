@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import pytest
 
-from client import test_reading as reading
+from client.read import test_reading as reading
 from coordinator import test_coordinator as coordinating
 from coordinator import test_key_tables as key_tables
 from coordinator import test_lake_records as lake_records
 from coordinator import test_races as races
 from coordinator import test_sinks as sinks
-from lake import test_compaction as compaction
 from lake.rounds import test_parts as parts
+from lake.upkeep import test_compaction as compaction
 from log import test_alike_runs as alike_runs
 from log import test_groups as log_groups
 from log import test_retention as retention
