@@ -49,7 +49,9 @@ class BucketReplica:
         self.following: FollowingBucket | None = None
         self._entry: BucketEntry | None = None
         self._version = -1
-        self._led = self._heard = self._losses = 0
+        self._led = self._heard = 0
+        self._settled = self._following_losses = 0
+        """The losses that this copy has got over (R10), and those of the entry that it follows now."""
         self._becoming: LeadEpoch | FollowEpoch | None = None
         self._waits = LeaderWaits()
         self._again: asyncio.TimerHandle | None = None
@@ -199,16 +201,24 @@ class BucketReplica:
             home.server_id,
             home.incarnation,
             self._placement,
-            self._losses,
+            self._losses_settled(),
             led=max(self._led, becoming),
             heard=self._heard,
             leading=self.leads,
             following=following,
         )
 
+    def _losses_settled(self) -> int:
+        """A loss is settled when a leader after it has answered, not when it was heard of: that leader may be gone
+        before it says where the logs part."""
+        if self.following is None or self.following.unsettled:
+            return self._settled
+        return self._following_losses
+
     def _leave(self) -> None:
         """Stop whatever role it has, now."""
         self.turn += 1
+        self._settled = self._losses_settled()
         self._becoming = None
         if self._again is not None:
             self._again.cancel()
@@ -241,10 +251,11 @@ class BucketReplica:
             if error is not None:
                 self._failed(error)
             elif isinstance(step, LeadEpoch):
+                self._settled = entry.losses
                 self._leads(step, changed.result())
             else:
+                self._following_losses = entry.losses
                 self._follows(step, changed.result(), lost)
-            self._losses = entry.losses
 
         job = partial(self._lead, step.epoch) if isinstance(step, LeadEpoch) else _follow
         try:

@@ -102,6 +102,11 @@ class FollowingBucket:
         return self.followership.epoch
 
     @property
+    def unsettled(self) -> bool:
+        """Whether it may still hold rows that were given up: no leader after the loss has answered it."""
+        return self._lost
+
+    @property
     def stopped(self) -> bool:
         """Whether the role has changed: nothing more is done."""
         return self._stopped
