@@ -19,6 +19,7 @@
     │   ├── OutcomeUnknown      nobody knows whether a commit of the metadata happened
     │   ├── IndexBuilding  NotYetVisible                                    (primary-key tables)
     │   ├── LagUnknown  NotCaughtUp                                         (streams, on this side)
+    │   ├── StoreUnavailable    the object store does not answer, or asks to slow down
     │   └── LakeUnavailable  LakeConflict  LakeCommitUnknown                (the lake)
     ├── Refused                 the call is wrong; change it
     │   ├── UnsupportedVersion  InvalidRequest  InvalidAcks  RecordTooLarge  LimitExceeded
@@ -35,6 +36,7 @@
     │   ├── LakeUnsupported  LakeForeignCommit  LakeAhead  LakeQuarantined  LakeDisabled  LakeOfAnotherTable
     │   │   LakeOfAnotherCluster                                              (the lake)
     │   ├── InvalidQuery  ReadOnlyQuery  NotInstalled                       (SQL, on this side)
+    │   ├── StoreRefused        the object store: credentials, bucket, region or clock are wrong
     │   └── InvalidSetting  FolderInUse  PortInUse  NewerFormat  ForeignMetadata   (starting a server)
     ├── Fenced                  someone newer took over; stop
     │   └── StaleEpoch  UnknownWriter  OutOfOrderSequence
@@ -87,9 +89,6 @@ class Corrupt(StromError):
 
 class Closed(StromError):
     """This object is finished."""
-
-
-# --- Retry ---------------------------------------------------------------------------------------------------
 
 
 class Disconnected(Retry):
@@ -156,11 +155,12 @@ class Conflict(Retry):
     """Someone else changed the metadata first: read again and decide again."""
 
 
+class StoreUnavailable(Retry):
+    """The object store does not answer, or asks to slow down."""
+
+
 class OutcomeUnknown(Retry):
     """Nobody knows whether a commit of the metadata happened: read again before deciding again."""
-
-
-# --- Refused -------------------------------------------------------------------------------------------------
 
 
 class UnsupportedVersion(Refused):
@@ -303,11 +303,12 @@ class NewerFormat(Refused):
     """The folder was written by a newer version."""
 
 
+class StoreRefused(Refused):
+    """The object store refuses: credentials, bucket, region or clock are wrong; ``cause`` says which."""
+
+
 class ForeignMetadata(Refused):
     """The place for the metadata holds nothing of Strom, or another cluster."""
-
-
-# --- Fenced --------------------------------------------------------------------------------------------------
 
 
 class StaleEpoch(Fenced):
@@ -320,9 +321,6 @@ class UnknownWriter(Fenced):
 
 class OutOfOrderSequence(Fenced):
     """A batch's sequence does not follow the writer's last one."""
-
-
-# --- Corrupt -------------------------------------------------------------------------------------------------
 
 
 class ChecksumMismatch(Corrupt):
@@ -339,9 +337,6 @@ class MalformedBatch(Corrupt):
 
 class MetadataCorrupt(Corrupt):
     """A metadata value or file is not what was written."""
-
-
-# --- Closed --------------------------------------------------------------------------------------------------
 
 
 class ConnectionClosed(Closed):

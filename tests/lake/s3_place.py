@@ -101,6 +101,10 @@ class S3Server:
         """Of a Strom server whose warehouse is here."""
         return {"lake.warehouse": f"s3://{BUCKET}/{prefix}", "lake.s3.endpoint": self.endpoint}
 
+    def options(self) -> dict[str, str]:
+        """The same as settings of an object store."""
+        return {"s3.endpoint": self.endpoint, ACCESS_KEY: KEY, SECRET_KEY: SECRET}
+
     def config(self, prefix: str, catalog: Path | str, **changed: str) -> LakeConfig:
         """The same for who needs no server; ``catalog``: an SQLite file, or the address of a REST catalog."""
         kind = "sqlite" if isinstance(catalog, Path) else "rest"

@@ -31,6 +31,8 @@ NEVER_TRAVEL = {
     errors.NotInstalled,
     errors.LagUnknown,
     errors.NotCaughtUp,
+    errors.StoreUnavailable,
+    errors.StoreRefused,
 }
 AS_ANCESTOR = {errors.KernelsCompiling, errors.NotCoordinator}
 """Travel as what makes the peer's clients, and ours, do the right thing."""

@@ -2,66 +2,81 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
-import threading
+from collections.abc import Sequence
 from typing import Literal
 
+from strom.errors import StoreUnavailable
 from strom.runtime.files import Bytes
-from strom.runtime.objects.object_store import check_key
+from strom.runtime.objects.object_store import ObjectFacts, PutOutcome, check_key, check_prefix
 
 
 class MemoryObjects:
-    """A :class:`strom.runtime.objects.object_store.Objects` in memory."""
+    """A :class:`strom.runtime.objects.object_store.Objects` in memory. Others get a turn at each call."""
 
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
-        self._mutex = threading.Lock()
         self._put_to_fail: Literal["before", "after"] | None = None
 
     def fail_next_put(self, when: Literal["before", "after"]) -> None:
-        """The next put raises ``OSError``, with nothing stored, or although the object is stored."""
+        """The next put raises ``StoreUnavailable``, with nothing stored, or although the object is stored."""
         self._put_to_fail = when
 
-    def put(self, key: str, content: Bytes) -> None:
-        self._put(key, content, replace=True)
+    def flip(self, key: str, position: int) -> None:
+        """One bit of a stored object changes."""
+        content = bytearray(self._objects[key])
+        content[position] ^= 1
+        self._objects[key] = bytes(content)
 
-    def put_if_absent(self, key: str, content: Bytes) -> bool:
-        return self._put(key, content, replace=False)
+    async def put(self, key: str, content: Bytes) -> None:
+        await self._put(key, content, replace=True)
 
-    def _put(self, key: str, content: Bytes, *, replace: bool) -> bool:
+    async def put_if_absent(self, key: str, content: Bytes) -> PutOutcome:
+        return await self._put(key, content, replace=False)
+
+    async def _put(self, key: str, content: Bytes, *, replace: bool) -> PutOutcome:
         check_key(key)
-        with self._mutex:
-            failing, self._put_to_fail = self._put_to_fail, None
-            if failing == "before":
-                raise OSError(errno.EIO, os.strerror(errno.EIO), key)
-            if key in self._objects and not replace:
-                return False
-            self._objects[key] = bytes(content)
-            if failing == "after":
-                raise OSError(errno.EIO, os.strerror(errno.EIO), key)
-            return True
+        await asyncio.sleep(0)
+        failing, self._put_to_fail = self._put_to_fail, None
+        if failing == "before":
+            raise StoreUnavailable(f"the put of {key} is lost", sent=True)
+        if key in self._objects and not replace:
+            return PutOutcome.TAKEN
+        self._objects[key] = bytes(content)
+        if failing == "after":
+            raise StoreUnavailable(f"the answer to the put of {key} is lost", sent=True)
+        return PutOutcome.STORED
 
-    def get(self, key: str) -> bytes:
+    async def get(self, key: str) -> bytes:
         check_key(key)
+        await asyncio.sleep(0)
         content = self._objects.get(key)
         if content is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
         return content
 
-    def get_range(self, key: str, position: int, length: int) -> bytes:
+    async def get_range(self, key: str, position: int, length: int) -> bytes:
         assert position >= 0
         assert length >= 0
-        return self.get(key)[position : position + length]
+        return (await self.get(key))[position : position + length]
 
-    def list(self, prefix: str = "") -> list[str]:
-        parent = prefix.rpartition("/")[0]
-        if parent:
-            check_key(parent)
-        with self._mutex:
-            return sorted(key for key in self._objects if key.startswith(prefix))
+    async def head(self, key: str) -> ObjectFacts:
+        return ObjectFacts(key, len(await self.get(key)))
 
-    def delete(self, key: str) -> None:
-        check_key(key)
-        with self._mutex:
+    async def list(self, prefix: str = "", after: str = "") -> list[ObjectFacts]:
+        check_prefix(prefix)
+        await asyncio.sleep(0)
+        return [
+            ObjectFacts(key, len(content))
+            for key, content in sorted(self._objects.items())
+            if key.startswith(prefix) and key > after
+        ]
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            check_key(key)
+        await asyncio.sleep(0)
+        for key in keys:
             self._objects.pop(key, None)

@@ -3,69 +3,68 @@
 Credentials are those of the process: given as ``secrets``, or found where AWS' own tools look (environment,
 ``~/.aws/credentials``, the machine's role). They are sent to the object store only. Error messages are built from the
 store's error code and from settings, never from what was sent or answered, because some stores answer with the key.
+
+Conditional writes go through the port of object stores (``strom.runtime.objects``); files are read, written and
+listed through Arrow, because PyIceberg does so too (decision 20).
 """
 
 from __future__ import annotations
 
-import configparser
-import os
-import re
 from collections.abc import Mapping
 
 from pyarrow import fs
 
-from strom.errors import LakeUnavailable
-from strom.model.lake.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
-from strom.runtime.objects.s3_objects import (
-    ATTEMPTS,
-    CONNECT_TIMEOUT_S,
-    REQUEST_TIMEOUT_S,
-    S3Bucket,
-    S3Objects,
-)
+from strom.errors import LakeUnavailable, StoreRefused, StoreUnavailable
+from strom.model.lake.lake import S3_ENDPOINT, S3_REGION, LakeConfig
+from strom.runtime.clock import SystemClock
+from strom.runtime.objects.aws_keys import aws_keys
+from strom.runtime.objects.blocking_objects import BlockingObjects
+from strom.runtime.objects.object_place import ObjectPlace, SettingNames
+from strom.runtime.objects.object_store import PutOutcome
+from strom.runtime.objects.obstore_objects import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, ObstoreObjects
+from strom.runtime.objects.patient_objects import PatientObjects, StorePatience
+from strom.runtime.objects.store_trouble import explained, no_bucket
+from strom.runtime.random import SystemRandomness
 
 ACCESS_KEY = "s3.access-key-id"
 SECRET_KEY = "s3.secret-access-key"
 SESSION_TOKEN = "s3.session-token"
 SECRETS = (ACCESS_KEY, SECRET_KEY, SESSION_TOKEN)
 
-REGION_ANYWHERE = "us-east-1"
-"""Stores other than AWS have no regions, but the signature needs one."""
+ATTEMPTS = 3
+DEADLINE_S = 30.0
 
-_ENVIRONMENT = {
-    ACCESS_KEY: "AWS_ACCESS_KEY_ID",
-    SECRET_KEY: "AWS_SECRET_ACCESS_KEY",
-    SESSION_TOKEN: "AWS_SESSION_TOKEN",
+_OBSTORE = {
+    ACCESS_KEY: "aws_access_key_id",
+    SECRET_KEY: "aws_secret_access_key",
+    SESSION_TOKEN: "aws_session_token",
 }
-_OBSTORE = {name: variable.lower() for name, variable in _ENVIRONMENT.items()}
-_CODE = re.compile(r"AWS Error ([A-Za-z0-9_ ]{1,60}?) (?:\(|during)|<Code>([A-Za-z]{1,60})</Code>")
-_CURL = re.compile(r"curlCode: \d+, ([A-Za-z' ]{1,60})")
-_REFUSED = re.compile("access ?denied|signature|credential|token|access ?key|forbidden|unauthori", re.I)
+_NAMES = SettingNames(address="lake.warehouse", options="lake.")
 
 
 class ObjectStore:
     """One bucket, as a warehouse's settings name it."""
 
     def __init__(self, config: LakeConfig, secrets: Mapping[str, str]) -> None:
-        self._options = config.options
         self._secrets = secrets
-        self._opened: S3Bucket | None = None
         self.bucket = config.warehouse.removeprefix("s3://").partition("/")[0]
+        self._place = ObjectPlace("s3", self.bucket, options=config.options, names=_NAMES)
+        self._opened: BlockingObjects | None = None
 
     @property
     def endpoint(self) -> str | None:
         """Its address; None: AWS."""
-        return self._options.get(S3_ENDPOINT) or None
+        return self._place.endpoint
 
     @property
     def region(self) -> str | None:
         """As set; None: AWS' own tools find it."""
-        return self._options.get(S3_REGION) or (REGION_ANYWHERE if self.endpoint else None)
+        return self._place.region
 
     @property
     def path_style(self) -> bool:
         """Whether the path names the bucket: what stores other than AWS expect."""
-        return self._options.get(S3_PATH_STYLE, "true" if self.endpoint else "false").lower() == "true"
+        return self._place.path_style == "true"
 
     def filesystem(self) -> fs.FileSystem:
         """Arrow's file system for its objects. A small object is one request; errors may only appear on close."""
@@ -100,16 +99,23 @@ class ObjectStore:
         }
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Create an object unless it exists (``If-None-Match: *``); whether it was created. Of many at once, one wins.
+        """Create an object unless it exists (``If-None-Match: *``); whether it has this content now because of that.
 
-        After a lost answer the request is repeated, and then finds its own object: a caller that must know compares
-        contents.
+        Of many at once with different contents, one wins. LakeUnavailable when nobody knows whether it is, or will
+        be, there.
         """
-        folder, _, name = key.rpartition("/")
         try:
-            return S3Objects(self._s3(), folder).put_if_absent(name, content)
-        except OSError as problem:  # a missing bucket is reported as a missing file
-            raise LakeUnavailable(self.explained(problem), bucket=self.bucket) from None
+            outcome = self._objects().put_if_absent(key, content)
+            if outcome is PutOutcome.UNKNOWN:
+                return self._objects().get(key) == content
+        except FileNotFoundError:
+            raise LakeUnavailable(
+                f"the answer of the object store was lost, and {key} is not there (yet): try again",
+                bucket=self.bucket,
+            ) from None
+        except (StoreUnavailable, StoreRefused) as problem:
+            raise LakeUnavailable(problem.message, bucket=self.bucket) from None
+        return outcome is PutOutcome.STORED
 
     def check_bucket(self, filesystem: fs.FileSystem) -> None:
         """LakeUnavailable when the bucket does not exist: then it is not the file that is missing."""
@@ -118,69 +124,24 @@ class ObjectStore:
         except OSError as problem:
             raise LakeUnavailable(self.explained(problem), bucket=self.bucket) from None
         if not there:
-            raise LakeUnavailable(self._no_bucket(), bucket=self.bucket)
+            raise LakeUnavailable(no_bucket(self._place).message, bucket=self.bucket)
 
     def explained(self, problem: BaseException) -> str:
         """What went wrong and what to change, in one sentence."""
-        text = str(problem)
-        found = _CODE.search(text)
-        code = (found[1] or found[2]).replace("_", " ").strip() if found else ""
-        where = f"the object store {f'at {self.endpoint}' if self.endpoint else 'of AWS'}"
-        if code.upper().replace(" ", "") == "NOSUCHBUCKET":
-            return self._no_bucket()
-        if _REFUSED.search(code) or _no_keys(problem, text):
-            return (
-                f"{where} refuses access to bucket {self.bucket!r} ({code or 'no credentials'}). Credentials are those "
-                "of this process: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (on Spark's executors too), and "
-                "let them read and write there"
-            )
-        if "REDIRECT" in code.upper():
-            return f"bucket {self.bucket!r} is in another region than {self.region}: set lake.s3.region"
-        curl = _CURL.search(text)
-        if curl or "NETWORK" in code or "error sending request" in text:
-            reason = f" ({curl[1].strip()})" if curl else ""
-            return f"{where} does not answer{reason}; see lake.s3.endpoint, and whether it runs"
-        return f"{where} failed{f' with {code}' if code else ''} ({type(problem).__name__})"
+        return explained(str(problem), self._place, denied=isinstance(problem, PermissionError)).message
 
-    def _no_bucket(self) -> str:
-        where = f"at {self.endpoint}" if self.endpoint else "at AWS"
-        return f"there is no bucket {self.bucket!r} {where}: create it, or correct lake.warehouse and lake.s3.endpoint"
-
-    def _s3(self) -> S3Bucket:
+    def _objects(self) -> BlockingObjects:
         if self._opened is None:
-            given = self._keys()
-            keys = {_OBSTORE[name]: given[name] for name in SECRETS if given.get(name)}
-            self._opened = S3Bucket(self.bucket, self.endpoint, self.region, self.path_style, keys)
+            given = {_OBSTORE[name]: self._secrets[name] for name in SECRETS if self._secrets.get(name)}
+            keys = given if self._secrets.get(ACCESS_KEY) else aws_keys()
+            place = ObjectPlace(
+                "s3", self.bucket, options=self._place.options, credentials=keys, names=_NAMES
+            )
+            patient = PatientObjects(
+                ObstoreObjects(place),
+                clock=SystemClock(),
+                randomness=SystemRandomness(),
+                patience=StorePatience(DEADLINE_S, ATTEMPTS),
+            )
+            self._opened = BlockingObjects(patient)
         return self._opened
-
-    def _keys(self) -> Mapping[str, str]:
-        """Looks where Arrow looks: given, environment, AWS' file. Empty: the machine's role is used."""
-        if self._secrets.get(ACCESS_KEY):
-            return self._secrets
-        named = {
-            name: os.environ[variable] for name, variable in _ENVIRONMENT.items() if variable in os.environ
-        }
-        return named if ACCESS_KEY in named else _profile()
-
-
-def _profile() -> dict[str, str]:
-    """The keys of the chosen profile in AWS' file; none when there is no such file or profile."""
-    path = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", os.path.expanduser("~/.aws/credentials"))
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        parser.read(path)
-    except (configparser.Error, OSError, UnicodeDecodeError):
-        return {}
-    profile = os.environ.get("AWS_PROFILE", "default")
-    if not parser.has_section(profile):
-        return {}
-    found = {
-        name: parser.get(profile, variable.lower(), fallback="") for name, variable in _ENVIRONMENT.items()
-    }
-    return {name: value for name, value in found.items() if value}
-
-
-def _no_keys(problem: BaseException, text: str) -> bool:
-    """Whether no credentials were found, or they were refused without a code."""
-    denied = type(problem).__name__ in ("PermissionDeniedError", "UnauthenticatedError", "PermissionError")
-    return denied or "/latest/api/token" in text or "security-credentials" in text
