@@ -42,9 +42,7 @@ def with_the_first_answer_lost(proxy: CutProxy, put: Callable[[], object]) -> ob
 
 
 def test_the_outcome_is_unknown_and_the_object_is_there(s3: S3Server, proxy: CutProxy) -> None:
-    place = ObjectPlace.of(
-        f"s3://{BUCKET}/lost", s3.options() | {"s3.endpoint": f"http://{proxy.address}"}
-    )
+    place = ObjectPlace.of(f"s3://{BUCKET}/lost", s3.options() | {"s3.endpoint": f"http://{proxy.address}"})
     patient = PatientObjects(ObstoreObjects(place), clock=SystemClock(), randomness=SystemRandomness())
     store = BlockingObjects(patient)
     outcome = with_the_first_answer_lost(proxy, lambda: store.put_if_absent("mine", b"my own"))
