@@ -142,8 +142,23 @@ def test_a_connection_on_which_nothing_comes_is_ended_when_its_server_is_gone() 
         began = now()
         await watching(servers, silent)
         await until(lambda: silent.ended is not None, 5.0)
-        assert 1.4 <= now() - began <= 1.7
+        assert 1.1 <= now() - began <= 1.3
         assert isinstance(silent.ended, Disconnected)
+
+    on_a_loop(main)
+
+
+def test_a_server_that_freezes_just_after_it_was_asked_is_given_up_as_soon_as_any() -> None:
+    async def main(servers: SilentServers, question: Question) -> None:
+        question.answer = 0.1
+        silent = Watched()
+        await watching(servers, silent)
+        await until(lambda: question.asked == 1, 5.0)
+        await asyncio.sleep(0.2)
+        question.answer = 10.0
+        frozen = now()
+        await until(lambda: silent.ended is not None, 5.0)
+        assert now() - frozen <= 1.3
 
     on_a_loop(main)
 

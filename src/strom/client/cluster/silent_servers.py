@@ -16,9 +16,9 @@ from strom.client.cluster.shared_tasks import SharedTasks
 from strom.errors import Disconnected, RequestTimeout, StromError
 from strom.runtime.clock import Clock
 
-PROBE_S = 0.8
-AGAIN_S = 2.0
-"""A server that answered is not asked again for so long."""
+PROBE_S = 0.5
+AGAIN_S = 0.5
+"""A server that answered is not asked again for so long; it may be frozen the moment after."""
 SHUN_S = 0.5
 """One that was given up is not connected to for so long: connecting would wait for it as well."""
 
@@ -40,7 +40,7 @@ class SilentServers:
         self._gone_until: dict[Address, float] = {}
 
     async def is_gone(self, address: Address) -> bool:
-        """Whether a server that has been silent is to be given up. Takes a second if it is."""
+        """Whether a server that has been silent is to be given up. Takes half a second if it is."""
         now = self._clock.monotonic()
         if now - self._answered_at.get(address, float("-inf")) < AGAIN_S:
             return False
