@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -31,6 +32,30 @@ def test_a_copy_that_lags_leaves_and_joins_again_when_it_has_everything(durabili
         scene.cluster.network.heal()
         await scene.until(lambda: slow.server_id in scene.in_sync)
         await scene.equal()
+
+    play(scenario, durability=durability, replica_lag_max="1 s")
+
+
+@BOTH
+def test_a_copy_that_returns_joins_while_rows_are_written_all_the_time(durability: str) -> None:
+    """Under `os` the watermark is ahead of every sync until somebody stops writing."""
+
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        back = scene.followers[0]
+        back.kill()
+        await scene.until(lambda: back.server_id not in scene.in_sync)
+
+        async def write() -> None:
+            for number in itertools.count():
+                await scene.append(number)
+
+        writing = asyncio.create_task(write())
+        try:
+            await back.start()
+            await scene.until(lambda: back.server_id in scene.in_sync, within_s=5)
+        finally:
+            writing.cancel()
 
     play(scenario, durability=durability, replica_lag_max="1 s")
 

@@ -173,6 +173,19 @@ def test_a_follower_joins_at_high_where_that_is_above_the_epochs_start() -> None
     assert leader.proposal(entry, SERVERS, journal_end=0) == ENTRY
 
 
+@pytest.mark.parametrize(("report", "joins"), [((25, 12), True), ((25, 11), False), ((24, 24), False)])
+def test_under_os_a_follower_joins_synced_as_far_as_the_lake_may_be(
+    report: tuple[int, int], joins: bool
+) -> None:
+    """`high` runs ahead of every sync while somebody writes."""
+    leader = _leading(1, 2, promise=OS, start=10)
+    leader.heard(_member(2), _report(25, synced=12))
+    assert leader.watermarks(_report(25, synced=14))[:2] == (25, 12)
+    leader.heard(_member(3), _report(*report))
+    entry = ENTRY.with_in_sync(ENTRY.in_sync[:2])
+    assert leader.proposal(entry, SERVERS, journal_end=0) == (ENTRY if joins else None)
+
+
 def test_only_what_is_registered_and_assigned_can_join_and_it_replaces_an_older_identity() -> None:
     leader = _leading()
     newer = Member(3, CopyIdentity("new", 1))

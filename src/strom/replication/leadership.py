@@ -216,9 +216,15 @@ class Leadership:
         )
 
     def _has_all(self, report: Report, journal_end: int) -> bool:
-        """R16: all that may be committed, synced, and all stages. Below the epoch's start this leader does not know
-        what is committed."""
-        return report.synced >= max(self.high, self.start) and report.stages >= journal_end
+        """R16: all that may be committed, as durable as promised; synced as far as the lake may be; and all stages.
+        Below the epoch's start this leader does not know what was committed, or tiered.
+
+        Not synced up to ``high``: under ``os`` that runs ahead of every sync as long as somebody writes, and a copy
+        would have to wait for a pause.
+        """
+        committed, tiered = max(self.high, self.start), max(self.stable, self.start)
+        promised = report.promised(self.promise.durability)
+        return promised >= committed and report.synced >= tiered and report.stages >= journal_end
 
     def _leaver(self, entry: BucketEntry, lagging: Collection[int]) -> Member | None:
         if len(entry.in_sync) - 1 < self.promise.min_insync:  # R9: never below min.insync

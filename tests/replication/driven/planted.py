@@ -256,10 +256,13 @@ def _leaver(self: Leadership, entry: Any, lagging: Any) -> Member | None:
 
 def _has_all(**needs: Callable[..., bool]) -> Callable[..., bool]:
     def has_all(self: Leadership, report: Report, journal_end: int) -> bool:
-        rows = report.synced >= max(self.high, self.start)
-        return needs.get("rows", lambda *_: rows)(self, report) and needs.get(
-            "stages", lambda *_: report.stages >= journal_end
-        )(self, report)
+        promised, start = report.promised(self.promise.durability), self.start
+        rules = {
+            "rows": lambda *_: promised >= max(self.high, start),
+            "synced": lambda *_: report.synced >= max(self.stable, start),
+            "stages": lambda *_: report.stages >= journal_end,
+        }
+        return all(rule(self, report) for rule in (rules | needs).values())
 
     return has_all
 
@@ -279,7 +282,16 @@ MEMBERS = {
     ),
     "join-at-hw": Planted(
         "R16: joins at the watermark that the new leader knows, not at its epoch's start",
-        ((Leadership, "_has_all", _has_all(rows=lambda self, report: report.synced >= self.high)),),
+        (
+            (
+                Leadership,
+                "_has_all",
+                _has_all(
+                    rows=lambda self, report: report.promised(self.promise.durability) >= self.high,
+                    synced=lambda self, report: report.synced >= self.stable,
+                ),
+            ),
+        ),
         17,
     ),
     "join-unsynced": Planted(
@@ -288,7 +300,10 @@ MEMBERS = {
             (
                 Leadership,
                 "_has_all",
-                _has_all(rows=lambda self, report: report.end >= max(self.high, self.start)),
+                _has_all(
+                    rows=lambda self, report: report.end >= max(self.high, self.start),
+                    synced=lambda *_: True,
+                ),
             ),
         ),
         106,

@@ -181,13 +181,16 @@ class Leader(ServerCopy):
                 return
 
     def in_sync(self, report: Report) -> bool:
-        """R16: a follower joins with all that may be committed, synced, and with all stages."""
-        lead, need = self.leading, max(self.high, self.leading.start)
-        if self.world.broken == "join-at-hw":
-            need = self.high
-        have = report.end if self.world.broken == "join-unsynced" else report.synced
-        whole = report.stages >= len(lead.journal) or self.world.broken == "join-without-stages"
-        return have >= need and whole
+        """R16: a follower joins with all that may be committed, as durable as promised; synced as far as a round of the
+        lake may have been; and with all stages. Below the epoch's start nobody here knows either.
+        """
+        lead, broken = self.leading, self.world.broken
+        start = 0 if broken == "join-at-hw" else lead.start
+        promised, synced = self.promised(report), report.synced
+        if broken == "join-unsynced":
+            promised = synced = report.end
+        whole = report.stages >= len(lead.journal) or broken == "join-without-stages"
+        return promised >= max(self.high, start) and synced >= max(self.stable, start) and whole
 
     def offer(self, bucket: Bucket, version: int, what: str) -> None:
         lead = self.leading
