@@ -50,4 +50,6 @@ def test_system_tables_are_scanned_and_refuse_the_rest(server: ServerProcess) ->
         with pytest.raises(StromError, match="can only be scanned"):
             lake.lookup(1)
         assert not hasattr(lake, "lookup")
+        with pytest.raises(AttributeError, match="has no attribute 'lokup'"):
+            lake.lokup(1)
         db.drop_table(name)

@@ -12,7 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
+from client import test_lake_status as lake_behind
+from client.plan import test_left_out as left_out
 from client.read import test_reading as reading
+from client.write import test_fast_lane as lanes
+from client.write import test_writer as writing
 from coordinator import test_coordinator as coordinating
 from coordinator import test_key_tables as key_tables
 from coordinator import test_lake_records as lake_records
@@ -37,7 +41,9 @@ from rpc import test_flow as flow
 from rpc import test_login as login
 from runtime import test_tasks as tasks
 from sql import test_streamed_rows as streamed_rows
+from strom.client.admin import lake_status
 from strom.client.plan import offsets
+from strom.client.write import fast_lane, write_call
 from strom.coordinator import alter, lake, partitions, tables
 from strom.coordinator import sinks as sink_commands
 from strom.lake.rounds import parts as round_parts
@@ -75,6 +81,37 @@ def case(run: Callable[..., object], *arguments: object) -> Callable[[], object]
 
 
 BUGS = {
+    "a lane whose connection broke is not dialled again": Bug(
+        fast_lane,
+        "pass  # the program is exiting, and its threads take no new work\n        finally:\n"
+        "            self._dialling = False",
+        "pass  # the program is exiting, and its threads take no new work\n        finally:\n            pass",
+        lanes.test_a_lane_whose_connection_broke_is_dialled_again_every_time,
+    ),
+    "nobody looks for answers again after a pause": Bug(
+        fast_lane,
+        "                    self._looking = False\n                    return",
+        "                    return",
+        lanes.test_answers_are_taken_without_a_flush_after_however_long_a_pause,
+    ),
+    "a table that is up to date was never tiered": Bug(
+        lake_status,
+        "if lag_ms is not None:",
+        "if lag_ms:",
+        case(lake_behind.test_a_table_tells_how_far_its_lake_is_behind, 12, None, "0 rows and 0.0 s behind"),
+    ),
+    "a bucket that a server leaves out is left out": Bug(
+        offsets,
+        "if len(found) < len(members):",
+        "if not found:",
+        case(left_out.test_a_bucket_that_is_left_out_of_an_answer_is_an_error, "offsets", 2),
+    ),
+    "every append waits for all copies": Bug(
+        write_call,
+        "self._acks = options.acks",
+        "self._acks = -1",
+        case(writing.test_a_writer_asks_for_the_acknowledgement_that_was_chosen, "append", 1),
+    ),
     "a decision forgets a sink that is used anew": Bug(
         sink_commands,
         "[catalog.unchanged(keys.sink(row.name)) for row in forgotten]",

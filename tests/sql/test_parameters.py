@@ -224,6 +224,12 @@ def test_a_preview_of_a_scan_does_not_fix_its_moment(db: strom.Database) -> None
     assert "TableNotFound" in repr(table.scan())
 
 
+def test_a_preview_of_a_scan_says_that_there_is_more(people: strom.Table) -> None:
+    for scan, more in ((people.scan(), True), (people.scan(limit=10), False), (people.scan(limit=11), True)):
+        assert ("the first 10 rows" in repr(scan)) is more
+        assert ("the first 10 rows" in scan._repr_html_()) is more
+
+
 def test_whole_numbers_with_nulls_keep_their_digits_in_pandas(
     db: strom.Database, people: strom.Table
 ) -> None:

@@ -13,7 +13,7 @@ import strom
 from api.place import table_on
 from strom.client.lookup.batch_lookup import BatchLookup, KeyBatchEncoder
 from strom.client.lookup.lookups import Lookups
-from strom.errors import MalformedBatch
+from strom.errors import Corrupt, InvalidRequest, MalformedBatch
 from strom.protocol.codec import encode as encode_message
 from strom.protocol.frame import RESPONSE_HEAD
 from strom.protocol.messages.own_keys import LookupRowsBucketResponse, LookupRowsResponse
@@ -139,6 +139,17 @@ def test_an_answer_that_cannot_be_is_refused(
         frame = bytes(RESPONSE_HEAD.size) + b"".join(encode_message(LookupRowsResponse(buckets_resp=[one])))
         with pytest.raises(MalformedBatch, match=sentence):
             quick._in_order(quick._answer(frame), 3)
+
+
+def test_an_answer_for_other_buckets_is_refused(table: strom.Table) -> None:
+    _, quick = ways(table)
+    for buckets in ([], [1], [0, 0], [0, 1]):
+        answers = [LookupRowsBucketResponse(bucket_id=bucket) for bucket in buckets]
+        frame = bytes(RESPONSE_HEAD.size) + b"".join(encode_message(LookupRowsResponse(buckets_resp=answers)))
+        with pytest.raises(InvalidRequest, match="leaves a bucket out"):
+            quick._answer(frame)
+    with pytest.raises(Corrupt, match="cannot be read"):
+        quick._answer(bytes(RESPONSE_HEAD.size) + b"\xff")
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 8, 1000])

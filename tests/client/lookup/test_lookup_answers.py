@@ -49,6 +49,31 @@ def u32(*numbers: int) -> bytes:
     return np.array(numbers, "<u4").tobytes()
 
 
+def test_every_lookup_of_a_blocking_thread_says_whether_it_is_strong(
+    table: strom.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool | None] = []
+    message = Lookup.message
+
+    def noted(*arguments: object, **named: object) -> object:
+        made = message(*arguments, **named)  # type: ignore[arg-type]
+        asked.append(made.strong)
+        return made
+
+    table.create_index("by_name", "name")
+    monkeypatch.setattr(Lookup, "message", noted)
+    for strong in (True, False):
+        for ask in (
+            lambda strong=strong: table.lookup(1, strong=strong),
+            lambda strong=strong: table.lookup_many([1, 2], strong=strong),
+            lambda strong=strong: table.lookup_index("by_name", "n1", strong=strong),
+        ):
+            asked.clear()
+            ask()
+            assert all(bool(one) is strong for one in asked)
+            assert asked or not strong
+
+
 def test_rows_are_found_by_the_positions_of_their_keys(table: strom.Table) -> None:
     lookup, request = asked(table)
     [found] = lookup.read(request, answer(u32(0, 2)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 import strom
 from strom.client.cluster.address import Address
+from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.cluster.options import WriterOptions
 from strom.client.write.accumulator import Accumulator, Outgoing
@@ -24,9 +26,12 @@ from strom.client.write.fast_lane import FastLane
 from strom.errors import ChecksumMismatch, Disconnected, StromError, TableNotFound, UnknownBucket
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import PRODUCE_LOG
+from strom.protocol.messages import own
 from strom.runtime.clock import SystemClock
 from strom.runtime.streams import TcpStream
-from strom.runtime.tasks import Tasks
+from strom.runtime.tasks import InlineOffload, Tasks
+from strom.testing import loop as virtual
+from strom.testing.clock import LoopClock
 from strom.testing.process import ServerProcess
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -74,6 +79,19 @@ def test_small_appends_go_the_short_way_once_there_is_a_connection(
             assert writer.outstanding_rows == 0
     assert sum(carried) > 100
     assert ids(table) == list(range(200))
+
+
+def test_a_writer_dials_no_more_than_its_one_connection(
+    table: strom.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialled: list[object] = []
+    dial = Cluster.dial
+    monkeypatch.setattr(Cluster, "dial", lambda *where: dialled.append(where) or dial(*where))
+    with table.writer() as writer:
+        for number in range(10):
+            writer.append([{"id": number}])
+            writer.flush()
+    assert len(dialled) == 1
 
 
 def test_appends_without_a_flush_arrive_by_themselves_and_in_order(
@@ -267,6 +285,75 @@ def test_a_connection_that_comes_too_late_or_is_replaced_is_closed() -> None:
         assert [one.closed for one in dialled] == [True, True, True]
 
     asyncio.run(main())
+
+
+class Answering(Dialled):
+    """A connection whose server answers at once."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__()
+        self.address = address
+        self.broken: StromError | None = None
+
+    def start(self, _api: object, _request: object) -> int:
+        return 1
+
+    def finish_now(self, _api: object, _request_id: int) -> str:
+        return "done"
+
+
+@asynccontextmanager
+async def answering_lane(dialled: list[Answering]) -> AsyncIterator[tuple[Callable[[], bool], list[Any]]]:
+    """What sends a batch over a lane, and the batches that are settled."""
+    here = Address("here", 1)
+    settled: list[Any] = []
+    accumulator = Accumulator(WriterOptions(), writer_id=1)
+
+    def dial(address: Address) -> Answering:
+        dialled.append(Answering(address))
+        return dialled[-1]
+
+    clock = LoopClock(asyncio.get_running_loop().time)
+    cluster: Any = SimpleNamespace(dial=dial, world=SimpleNamespace(clock=clock, offload=InlineOffload()))
+    tasks = Tasks()
+
+    def settle(*what: object) -> None:
+        settled.append(what)
+
+    lane = FastLane(cluster, PRODUCE_LOG, timeout_s=30, carried_max=5, settle=settle, tasks=tasks)
+    batch, request = sealed(accumulator), own.BackupRequest(action="end")
+    try:
+        yield lambda: lane.send(batch, here, lambda: request), settled
+    finally:
+        lane.close()
+        await tasks.close()
+
+
+def test_a_lane_whose_connection_broke_is_dialled_again_every_time() -> None:
+    async def main() -> None:
+        dialled: list[Answering] = []
+        async with answering_lane(dialled) as (send, _):
+            for times in (1, 2, 3):
+                assert not send(), "there is no connection: the batch goes the long way"
+                await asyncio.sleep(1)
+                assert len(dialled) == times
+                assert send()
+                dialled[-1].broken = Disconnected("the server was restarted")
+
+    virtual.run(main())
+
+
+def test_answers_are_taken_without_a_flush_after_however_long_a_pause() -> None:
+    async def main() -> None:
+        async with answering_lane([]) as (send, settled):
+            assert not send()
+            for times in (1, 2, 3):
+                await asyncio.sleep(60)
+                assert send()
+                await asyncio.sleep(1)
+                assert len(settled) == times
+
+    virtual.run(main())
 
 
 @pytest.mark.parametrize("place", ["DirectCaller.start", "Delivery._take_aside", "TcpStream.send"])

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from client.key_play import key_playing
 from client.play import Play, Stay, description_of, play_out, playing
 from strom.client.cluster.options import ClientOptions, WriterOptions
 from strom.client.write.append_writer import AppendWriter
+from strom.client.write.key_writer import KeyWriter
 from strom.errors import (
     ConnectionClosed,
     Disconnected,
@@ -404,5 +406,23 @@ def test_any_pattern_of_trouble_delivers_every_row_once_and_in_order(troubles: l
             for bucket in range(2):
                 assert play.rows(bucket) == sorted(play.rows(bucket))
             assert sorted(play.rows(0) + play.rows(1)) == list(range(3000))
+
+    play_out(main())
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("kind", ["append", "upsert"])
+def test_a_writer_asks_for_the_acknowledgement_that_was_chosen(kind: str, acks: int) -> None:
+    async def main() -> None:
+        keyed = kind == "upsert"
+        async with key_playing() if keyed else playing() as (play, cluster, table):
+            asked: list[tuple[int, int]] = []
+            notes = Stay(lambda call: asked.append((call.request.acks, call.request.timeout_ms)))
+            play.faults["UpsertRows" if keyed else "ProduceLog"].append(notes)
+            options = WriterOptions(acks=acks)
+            writer = await (KeyWriter if keyed else AppendWriter)(cluster, table, options).open()
+            await (writer.upsert if isinstance(writer, KeyWriter) else writer.append)({"id": [1]})
+            await writer.close()
+            assert asked == [(acks, cluster.options.request_timeout_ms)]
 
     play_out(main())

@@ -28,6 +28,7 @@ from strom.lake.iceberg.delete_files import dead_rows, write_deletes
 from strom.lake.iceberg.held_files import held_files
 from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.live_offsets import live_prints
+from strom.lake.iceberg.manifest_cache import ManifestCache
 from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.snapshot_files import snapshots_of
@@ -267,6 +268,18 @@ def test_rows_are_counted_where_deletes_name_files_that_are_gone(lake: Lake) -> 
     lake.round(lake.file(events(7), [12]), end=13, dead=[5])
     assert lake.head.totals.rows == read_head(lake.table).totals.rows == 3
     assert snapshots_of(lake.table)[-1].rows == 3
+
+
+def test_rows_that_cannot_be_counted_are_not_guessed(lake: Lake) -> None:
+    rewrite_data_files(lake.table)
+    head = lake.table.snapshot()
+    assert head is not None
+    for manifest in head.manifests(lake.table.io):
+        lake.table.storage.delete(manifest.manifest_path)
+    lake.table.catalog.manifests = ManifestCache()
+    found = snapshots_of(lake.table)
+    assert [one.rows for one in found] == [3, 3, None]
+    assert found[-1].facts()["files"] == 1, "the rest of the row is still told"
 
 
 def test_a_rewrite_by_others_is_taken_over_in_a_commit_of_ours(lake: Lake) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import strom
 from lake.small_tierer import SmallTierer
 from lake.union_place import lake_table, rows
 from strom.client.cluster.cluster import Cluster
-from strom.errors import LakeQuarantined
+from strom.errors import LakeCorrupt, LakeQuarantined
+from strom.lake.iceberg.held_files import held_files
 from strom.lake.iceberg.lake_head import LakeHead, read_head
 from strom.lake.read.union_planner import UnionPlanner
 from strom.model.lake.lake_record import LakeReport
@@ -174,6 +176,22 @@ def test_a_nan_is_above_every_number_in_both_tiers(server: ServerProcess, key: s
         assert ids(table.scan(where="amount > 1000")) == [2, 4]
         for asked in ("WHERE amount > 1000", "WHERE amount = 'NaN'", "ORDER BY amount DESC LIMIT 2"):
             assert ids(db.sql(f"SELECT id FROM {table.name} {asked}")) == [2, 4], asked
+
+
+def test_a_damaged_file_is_told_in_our_words_however_sql_reads_it(server: ServerProcess) -> None:
+    columns = {"id": "BIGINT", "file_row_number": "BIGINT"}
+    with lake_table(server, columns, buckets=1, primary_key="id") as (db, table, tierer):
+        table.upsert({"id": [1, 2], "file_row_number": [0, 10]})
+        tierer.round(table)
+        table.delete([{"id": 2}])
+        table.flush()
+        lake = tierer.lake_table(table)
+        (file,) = held_files(lake).data
+        path = Path(lake.storage.path(file.path))
+        path.write_bytes(bytes(path.stat().st_size))
+        for query in ("SELECT id FROM {0}", "SELECT count(*) FROM {0} a JOIN {0} b USING (id)"):
+            with pytest.raises(LakeCorrupt, match=path.name):
+                db.sql(query.format(table.name)).to_arrow()
 
 
 def test_columns_may_have_the_names_that_sql_gives_to_files_and_their_rows(server: ServerProcess) -> None:

@@ -259,7 +259,9 @@ def test_what_nobody_was_promised_is_planned_anew_however_it_is_read(server: Ser
         for number in range(3):
             table.append(rows(number))
             tierer.round(table)
-        blocking = [table.scan(), table.scan(), table.scan(where="id >= 0")]
+        later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+        then = table.scan(tier="lake", at=later)
+        blocking = [table.scan(), table.scan(), table.scan(where="id >= 0"), then]
         for scan in blocking:
             scan.plan()
 
@@ -284,6 +286,7 @@ def test_what_nobody_was_promised_is_planned_anew_however_it_is_read(server: Ser
         assert blocking[0].to_arrow()["id"].to_pylist() == every
         assert [n for batch in blocking[1].to_batches() for n in batch["id"].to_pylist()] == every
         assert blocking[2].count() == 4
+        assert then.to_arrow()["id"].to_pylist() == every[:3], "the newest snapshot by that time"
 
 
 def test_a_log_is_read_as_it_was_at_a_time_and_between_offsets(server: ServerProcess) -> None:

@@ -463,6 +463,25 @@ def test_a_file_that_a_snapshot_names_again_stays_whatever_a_list_says(lake: Lak
     assert lake.table.storage.exists(again.path)
 
 
+def test_a_list_in_a_folder_of_somebody_else_is_none_of_ours(lake: Lake, watch: Watch) -> None:
+    """Copies that another program keeps below ``metadata`` are neither obeyed nor removed."""
+    fill(lake, 6)
+    Maintenance(watch).compact(lake.table, FEW)
+    lake.head = read_head(lake.table)
+    assert expire(lake, watch) == 5
+    (name,) = [name for name in files(lake) if "removed" in name]
+    storage, location = lake.table.storage, lake.table.location
+    copy = f"metadata/kept/{name.rpartition('/')[2]}"
+    storage.write(f"{location}/{copy}", bytes(storage.read(f"{location}/{name}")))
+    storage.delete(f"{location}/{name}")
+    before = files(lake)
+    watch.ms += 30 * 24 * HOUR_MS
+    assert remove_expired(lake.table, HOUR_MS, watch) == 0
+    assert files(lake) == before
+    remove_orphans(lake.table, watch)
+    assert copy in files(lake)
+
+
 def test_a_list_that_was_cut_short_by_a_power_failure_is_thrown_away(lake: Lake, watch: Watch) -> None:
     """It is written before its snapshots go: half a list names nothing that has gone."""
     fill(lake, 3)

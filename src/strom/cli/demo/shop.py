@@ -141,8 +141,7 @@ class Shop:
         chosen = [int(mixed(number, seed)) % high for number in range(high, high + 20)]
         changed = {number: order(number, seed) for number in chosen if number in self.orders}
         fresh = {number: order(number, seed) for number in range(high, high + 10)}
-        cancelled = [number for number in chosen[::5] if number in self.orders and number not in changed]
-        cancelled += list(changed)[:2]
+        cancelled = list(changed)[:2]
         self._put("orders", [*changed.values(), *fresh.values()])
         self._drop("orders", cancelled)
         self._put("payments", [payment(number, seed) for number in list(fresh)[::2]])

@@ -73,8 +73,10 @@ class LakeStatus:
 
     def __repr__(self) -> str:
         try:
-            behind = "never tiered" if self.lag_ms is None else f"{self.lag_ms / 1000:,.1f} s"
-            told = f"{counted(self.lag_rows, 'row')} and {behind} behind"
+            rows, lag_ms = counted(self.lag_rows, "row"), self.lag_ms
+            told = f"{rows} behind, never tiered"
+            if lag_ms is not None:
+                told = f"{rows} and {lag_ms / 1000:,.1f} s behind"
         except LagUnknown as error:
             told = error.message
         return f"LakeStatus({self.facts.path}: {self.state}, {told})"
