@@ -15,6 +15,7 @@ import kazoo.retry
 import pytest
 
 from lake.s3_place import ENVIRONMENT, S3Server
+from left_behind import Watch
 from strom.testing.loop import VirtualLoop
 from strom.testing.process import ServerProcess
 
@@ -56,6 +57,20 @@ def refuse_in_tests(sleep: Callable[..., Any], time_is_real: Callable[[], bool])
         return sleep(seconds, *result)
 
     return sleep_unless_a_test_asks
+
+
+LEFT_BEHIND = Watch()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """A module ends what it starts: threads and processes that it leaves would run beside all tests that follow."""
+    with LEFT_BEHIND.nothing_left():
+        yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LEFT_BEHIND)
 
 
 def _is_a_test(path: str) -> bool:

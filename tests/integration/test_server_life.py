@@ -15,7 +15,7 @@ import pytest
 
 import strom
 from integration.peer import connected, make_table, poll_rows, run, write
-from strom.server.folder.folder import encode_format
+from strom.server.folder.checked_json import encode_checked
 from strom.testing.process import ServerFailed, ServerProcess, alive
 from waiting import until_blocking
 
@@ -141,7 +141,7 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
 def test_a_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    (folder / "strom.json").write_bytes(encode_format({"format": 99, "cluster_id": "x"}))
+    (folder / "strom.json").write_bytes(encode_checked({"format": 99, "cluster_id": "x"}))
     server = ServerProcess(folder)
     with pytest.raises(ServerFailed, match=r"has format 99.*newer version"):
         server.start()

@@ -174,22 +174,18 @@ def test_a_copy_is_added_joins_and_only_then_the_old_one_goes() -> None:
     assert elections.decide(removed.entry, _registered(), ALL, GROUP) is None
 
 
-def test_a_server_taken_out_and_added_again_gets_another_placement() -> None:
-    out = elections.take_out(_entry(), 3, GROUP)
-    assert out is not None
-    again = elections.advance_move(out.entry, _registered(), GROUP)
-    assert again is not None
-    assert again.entry.placement_of(3) == 2
-    once_more = elections.take_out(again.entry, 3, GROUP)
-    assert once_more is not None
-    last = elections.advance_move(once_more.entry, _registered(), GROUP)
-    assert last is not None
-    assert last.entry.placement_of(3) == 3
+def test_a_server_that_gets_a_copy_again_gets_another_placement() -> None:
+    entry = _entry()
+    for placement in (2, 3):
+        without = elections.advance_move(elections.want(entry, (1, 2)).entry, _registered(), GROUP)
+        assert without is not None
+        assert without.entry.servers == (1, 2)
+        again = elections.advance_move(elections.want(without.entry, (1, 2, 3)).entry, _registered(), GROUP)
+        assert again is not None
+        assert again.entry.placement_of(3) == placement
+        entry = again.entry.with_in_sync((*again.entry.in_sync, _member(3, placement=placement)))
 
 
-def test_a_copy_is_not_taken_out_if_it_leads_or_if_too_few_would_be_in_sync() -> None:
-    assert elections.take_out(_entry(), 1, GROUP) is None
-    assert elections.take_out(_entry(1, 2), 2, GROUP) is None
-    assert elections.take_out(_entry(), 4, GROUP) is None
+def test_no_copy_goes_where_too_few_would_be_in_sync() -> None:
     small = elections.want(_entry(), (1,)).entry
     assert elections.advance_move(small, _registered(), GROUP) is None

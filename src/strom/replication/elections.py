@@ -261,17 +261,6 @@ def _joined(entry: BucketEntry, registrations: Registrations, promise: CopyPromi
     return set(entry.wanted) <= sound
 
 
-def take_out(entry: BucketEntry, server_id: int, promise: CopyPromise) -> EntryChange | None:
-    """The entry without the copy of a server; None if it leads, or if too few would be in sync (R9).
-
-    As long as the server is wanted, ``advance_move`` adds it again, as a new copy.
-    """
-    left = [one for one in entry.in_sync if one.server_id != server_id]
-    if server_id == entry.leader or len(left) < promise.min_insync or server_id not in entry.servers:
-        return None
-    return EntryChange(_removed(entry, {server_id}))
-
-
 def _added(entry: BucketEntry, servers: Iterable[int]) -> BucketEntry:
     """R19: a placement that this bucket never had: whatever these servers hold of it is not this copy."""
     drawn = entry.drawn + 1

@@ -12,7 +12,6 @@ needs no salt and no slow hash.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 MECHANISM = "STROM-HMAC-SHA256"
 NONCE_BYTES = 32
-PROOF_BYTES = hashlib.sha256().digest_size
 LISTENER, CALLER = b"strom listener", b"strom caller"
 SERVER_USER = "server"
 """The name that a caller has after this login."""

@@ -25,7 +25,6 @@ class CutProxy:
     def __init__(self, port: int) -> None:
         self.requests_lost = 0
         """Bytes of requests that were dropped."""
-        self.answers_lost = 0
         self._target = port
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -110,9 +109,7 @@ class CutProxy:
             while chunk := source.recv(CHUNK_BYTES):
                 if requests and self._losing_requests:
                     self.requests_lost += len(chunk)
-                elif not requests and self._losing_answers:
-                    self.answers_lost += len(chunk)
-                else:
+                elif requests or not self._losing_answers:
                     target.sendall(chunk)
         except OSError:
             pass  # the other side is gone

@@ -23,7 +23,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEns
         yield zookeeper
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def raw(zookeeper: ZooKeeperEnsemble) -> Iterator[KazooClient]:
     """Whoever else may write to a ZooKeeper."""
     client = KazooClient(zookeeper.addresses)

@@ -14,6 +14,7 @@ from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerForm
 from strom.model.bucket import BucketId
 from strom.runtime.files import LocalFiles
 from strom.runtime.random import SystemRandomness
+from strom.server.folder.checked_json import encode_checked
 from strom.server.folder.folder import (
     BUCKETS_FOLDER,
     FORMAT,
@@ -24,7 +25,6 @@ from strom.server.folder.folder import (
     StillHeld,
     bucket_path,
     decode_format,
-    encode_format,
     lock_tablet,
     open_folder,
 )
@@ -66,7 +66,7 @@ def test_a_second_server_is_refused_though_nobody_can_read_who_runs_there(
 
 
 def test_a_folder_of_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
-    content = encode_format({"format": 99, "cluster_id": "x"})
+    content = encode_checked({"format": 99, "cluster_id": "x"})
     (tmp_path / "strom.json").write_bytes(content)
     with pytest.raises(NewerFormat, match=r"format 99.*newer version"):
         take(tmp_path)
@@ -81,7 +81,7 @@ def test_a_folder_that_holds_other_things_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_of_the_format_file_is_noticed() -> None:
-    content = encode_format({"format": 1, "cluster_id": "00ff"})
+    content = encode_checked({"format": 1, "cluster_id": "00ff"})
     whole = decode_format(content, "strom.json")
     for position in range(len(content)):
         for bit in range(8):
@@ -130,7 +130,7 @@ def test_names_never_become_paths() -> None:
 
 
 def test_the_format_file_is_plain_json() -> None:
-    assert json.loads(encode_format({"format": 1, "cluster_id": "ab"}))["format"] == 1
+    assert json.loads(encode_checked({"format": 1, "cluster_id": "ab"}))["format"] == 1
 
 
 def test_the_format_document_says_what_the_code_does() -> None:
@@ -139,7 +139,7 @@ def test_the_format_document_says_what_the_code_does() -> None:
         assert f"| `{name}` |" in document
     assert f"Format number {FORMAT}." in document
     assert f"`{BUCKETS_FOLDER}/<table id>/<partition id>/<bucket>/`" in document
-    facts = json.loads(encode_format({"format": FORMAT, "cluster_id": "ab"}))
+    facts = json.loads(encode_checked({"format": FORMAT, "cluster_id": "ab"}))
     assert all(f"| `{key}` |" in document for key in facts)
 
 

@@ -17,7 +17,7 @@ from strom.protocol.messages.databases import DatabaseExistsRequest
 from strom.protocol.messages.inner import LeaveRequest
 from strom.replication.bucket_entry import BucketEntry
 from strom.rpc.caller import Caller
-from strom.server.folder.folder import encode_format
+from strom.server.folder.checked_json import encode_checked
 from strom.server.links.inner_link import InnerLink
 from strom.testing.machines import INNER_PORT, PORT, SECRET, SESSION_S, SimulatedMachines
 from waiting import until
@@ -421,7 +421,7 @@ def test_a_folder_of_another_cluster_is_refused() -> None:
         await machines.start_tablet("t1", 1)
         await machines.stop("t1")
         machines["t1"].disk.write_whole(
-            "/data/tablet-1/strom.json", encode_format({"format": 1, "cluster_id": "another"})
+            "/data/tablet-1/strom.json", encode_checked({"format": 1, "cluster_id": "another"})
         )
         with pytest.raises(InvalidSetting, match="belongs to another cluster"):
             await machines.start_tablet("t1", 1)

@@ -112,11 +112,6 @@ class Rows:
         return self._tail.rows
 
     @property
-    def tail_bytes(self) -> int:
-        """Memory of the tail."""
-        return self._tail.bytes
-
-    @property
     def stored_rows(self) -> int:
         """Rows in files and in memory, dead ones too."""
         return sum(part.file.rows for part in self._parts) + self._tail.rows

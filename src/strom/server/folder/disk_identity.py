@@ -10,15 +10,14 @@ A stop is clean once everything in the folder is on the disk; that includes what
 
 from __future__ import annotations
 
-import json
 import logging
-import zlib
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 
 from strom.replication.registration import DataDisk
 from strom.runtime.files import TEMPORARY_SUFFIX, Files
 from strom.runtime.random import Randomness
+from strom.server.folder.checked_json import decode_checked, encode_checked
 
 DISK_FILE = "disk.json"
 DISK_BYTES = 8
@@ -40,19 +39,16 @@ class DiskRecord:
     """Whether that server stopped cleanly."""
 
     def encode(self) -> bytes:
-        """JSON with a CRC-32 over it, like strom.json."""
-        body = json.dumps(asdict(self), sort_keys=True)
-        return json.dumps({**asdict(self), "crc": zlib.crc32(body.encode())}, sort_keys=True).encode() + b"\n"
+        """The content of the file."""
+        return encode_checked(asdict(self))
 
     @classmethod
     def decode(cls, content: bytes) -> DiskRecord | None:
         """None if it is damaged."""
+        facts = decode_checked(content)
         try:
-            facts = json.loads(content)
-            crc = facts.pop("crc")
-            intact = crc == zlib.crc32(json.dumps(facts, sort_keys=True).encode())
-            return cls(**facts) if intact else None
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return None if facts is None else cls(**facts)
+        except TypeError:
             return None
 
 

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import json
 import logging
-import zlib
 from dataclasses import dataclass
+from typing import Any
 
 from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerFormat, StorageFull
 from strom.model.bucket import BucketId
 from strom.model.lake.lake_owner import LakeOwner
 from strom.runtime.files import Files, FolderLock
 from strom.runtime.random import Randomness
+from strom.server.folder.checked_json import decode_checked, encode_checked
 from strom.server.folder.incarnation import PLACE_FILE, incarnation_of
 
 FORMAT = 1
@@ -196,7 +197,7 @@ def _read_or_write_format(files: Files, path: str, cluster_id: str) -> str:
     name = f"{path}/{FORMAT_FILE}"
     if not files.exists(name):
         files.make_folder(buckets_path(path))
-        files.write_whole(name, encode_format({"format": FORMAT, "cluster_id": cluster_id}))
+        files.write_whole(name, encode_checked({"format": FORMAT, "cluster_id": cluster_id}))
         return cluster_id
     facts = decode_format(files.read_whole(name), name)
     if facts["format"] > FORMAT:
@@ -210,25 +211,13 @@ def _read_or_write_format(files: Files, path: str, cluster_id: str) -> str:
     return str(facts["cluster_id"])
 
 
-def encode_format(facts: dict[str, int | str]) -> bytes:
-    """The format file: the facts and a CRC-32 over them, as JSON. Every version keeps this rule."""
-    body = json.dumps(facts, sort_keys=True)
-    return json.dumps({**facts, "crc": zlib.crc32(body.encode())}, sort_keys=True).encode() + b"\n"
-
-
-def decode_format(content: bytes, name: str) -> dict[str, int]:
+def decode_format(content: bytes, name: str) -> dict[str, Any]:
     """The facts of a format file, or MetadataCorrupt."""
-    try:
-        facts = json.loads(content)
-        crc = facts.pop("crc")
-        intact = crc == zlib.crc32(json.dumps(facts, sort_keys=True).encode())
-        intact = intact and type(facts["format"]) is int and type(facts["cluster_id"]) is str
-    except (ValueError, KeyError, TypeError, AttributeError):
-        intact = False
-    if not intact:
+    facts = decode_checked(content) or {}
+    if type(facts.get("format")) is not int or type(facts.get("cluster_id")) is not str:
         raise MetadataCorrupt(
             f"{name} is damaged; restore it from a backup, or from another folder of the same version "
             "(it holds only the format's number and the cluster's id)",
             path=name,
         )
-    return facts  # type: ignore[no-any-return]
+    return facts

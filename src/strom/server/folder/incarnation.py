@@ -10,15 +10,14 @@ machine with the same id, or with none.
 
 from __future__ import annotations
 
-import json
 import logging
-import zlib
 from dataclasses import asdict, dataclass
 
 from strom.errors import StorageFull
 from strom.runtime.files import Files
 from strom.runtime.machine import machine_id
 from strom.runtime.random import Randomness
+from strom.server.folder.checked_json import decode_checked, encode_checked
 
 PLACE_FILE = "place.json"
 INCARNATION_BYTES = 8
@@ -47,19 +46,16 @@ class FolderPlace:
         return same and near and (unknown or self.machine == other.machine)
 
     def encode(self) -> bytes:
-        """Encode the file: JSON with a CRC-32 over it, like strom.json."""
-        body = json.dumps(asdict(self), sort_keys=True)
-        return json.dumps({**asdict(self), "crc": zlib.crc32(body.encode())}, sort_keys=True).encode() + b"\n"
+        """The content of the file."""
+        return encode_checked(asdict(self))
 
     @classmethod
     def decode(cls, content: bytes) -> FolderPlace | None:
-        """Decode the file; None when it is damaged."""
+        """None if it is damaged."""
+        facts = decode_checked(content)
         try:
-            facts = json.loads(content)
-            crc = facts.pop("crc")
-            intact = crc == zlib.crc32(json.dumps(facts, sort_keys=True).encode())
-            return cls(**facts) if intact else None
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return None if facts is None else cls(**facts)
+        except TypeError:
             return None
 
 

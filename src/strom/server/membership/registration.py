@@ -90,11 +90,6 @@ class ServerRegistration:
         self._announced = await self._offload.run(self._store.announce, key, value)
         self._view.watch(self._follow)
 
-    async def withdraw(self) -> None:
-        """Take the announcement back: the process is about to end."""
-        if self._announced is not None:
-            await self._offload.run(self._announced.close)
-
     def _follow(self, change: CatalogChange) -> None:
         assert self._entry is not None
         assert self._entry.registration is not None

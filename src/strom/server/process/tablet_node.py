@@ -96,14 +96,7 @@ class TabletNode:
         )
         turns = _turns(world, budget, metrics, self._core_wait)
         self.tables = Tables(view, metrics, settings["durability"], self._kernels.check_peer_rows)
-        self._watch = ClockWatch(
-            world,
-            folders.roots[0],
-            f"tablet-{server_id}",
-            trust_after_ms=settings["clock.trust-after"],
-            metrics=metrics,
-            tells=False,  # the coordinator does
-        )
+        self._watch = self._clock_watch(folders.roots[0], f"tablet-{server_id}")
         self.tablets = Tablets(
             world,
             folders,
@@ -153,6 +146,16 @@ class TabletNode:
         self._make_upkeep()
         _follow(metrics, self.tablets, self._space)
         follow_keys(metrics, self.tablets, world.clock)
+
+    def _clock_watch(self, folder: str, name: str) -> ClockWatch:
+        return ClockWatch(
+            self._world,
+            folder,
+            name,
+            trust_after_ms=self._settings["clock.trust-after"],
+            metrics=self._metrics,
+            tells=False,  # the coordinator does
+        )
 
     def _make_threads(self) -> None:
         """The threads: for short work on tablets, for syncs, and for long jobs."""
