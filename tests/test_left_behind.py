@@ -37,6 +37,7 @@ def test_the_loop_of_all_clients_and_threads_of_libraries_may_go_on(name: str) -
     thread = threading.Thread(target=stop.wait, name=name, daemon=True)
     with Watch().nothing_left():
         thread.start()
+    assert thread.is_alive()
     stop.set()
     thread.join()
 
@@ -65,5 +66,7 @@ def test_a_process_that_nobody_waited_for_is_told() -> None:
 
 def test_what_ends_in_time_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_behind, "ENDS_WITHIN_S", 60.0)
+    thread = threading.Timer(0.01, lambda: None)
     with Watch().nothing_left():
-        threading.Timer(0.01, lambda: None).start()
+        thread.start()
+    assert not thread.is_alive()

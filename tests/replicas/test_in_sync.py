@@ -56,6 +56,7 @@ def test_a_copy_that_returns_joins_while_rows_are_written_all_the_time(durabilit
             await scene.until(lambda: back.server_id in scene.in_sync, within_s=5)
         finally:
             writing.cancel()
+        assert back.server_id in scene.in_sync
 
     play(scenario, durability=durability, replica_lag_max="1 s")
 
