@@ -154,7 +154,7 @@ def test_a_server_leaves_only_if_its_copies_have_somewhere_to_go() -> None:
     moves = plan_moves(cluster.catalog, alive=FOUR, leaving=(4,), goals=EVACUATION)
     check_leaving(cluster.catalog, 4, moves, alive=FOUR)
     with pytest.raises(
-        InvalidRequest, match=r"fluss\.events has 3 copies .* only 2 servers that answer would stay"
+        InvalidRequest, match=r"fluss\.events has 3 copies .* only 2 of the servers that answer would stay"
     ):
         check_leaving(cluster.catalog, 4, moves, alive=(1, 2, 4))
     cluster.table("fluss.wide", properties={"table.replication.factor": "4"})

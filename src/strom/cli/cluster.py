@@ -26,10 +26,6 @@ app = group(
     "strom cluster rebalance",
     "strom cluster decommission 3",
 )
-app.command("rebalance", help=cluster_operations.REBALANCE_HELP)(cluster_operations.rebalance)
-app.command("decommission", help=cluster_operations.DECOMMISSION_HELP)(cluster_operations.decommission)
-app.command("elect", help=cluster_operations.ELECT_HELP)(cluster_operations.elect)
-app.command("losses", help=cluster_operations.LOSSES_HELP)(cluster_operations.losses)
 
 Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 
@@ -91,7 +87,7 @@ def status(context: typer.Context) -> None:
         print("coordinator  none is active right now")
     gone = [_gone(one) for one in found["servers"] if not one["alive"]]
     away = f", not there: {', '.join(gone)}" if gone else ", all there"
-    print(f"servers      {counted(len(found['servers']), 'tablet server')}{away}")
+    print(f"servers      {counted(len(found['servers']), 'tablet server')}{away}{_tagged(found['servers'])}")
     print(f"buckets      {_buckets(found['buckets'])}")
     if found.get("concerns"):
         print(f"concerns     {len(found['concerns'])}: strom doctor says what to do about them")
@@ -102,7 +98,7 @@ def status(context: typer.Context) -> None:
 @app.command("servers", help=SERVERS_HELP)
 def servers(context: typer.Context, output: Output = OutputForm.table) -> None:
     """Print one row per tablet server."""
-    rows = [{**one, "state": "up" if one["alive"] else "gone"} for one in _facts(context)["servers"]]
+    rows = [{**one, "state": _state(one)} for one in _facts(context)["servers"]]
     print_rows(rows, output, SERVER_COLUMNS)
 
 
@@ -145,9 +141,30 @@ def move(
         note(f"copies are being made: strom cluster buckets {table} shows when they are in sync")
 
 
+app.command("rebalance", help=cluster_operations.REBALANCE_HELP)(cluster_operations.rebalance)
+app.command("decommission", help=cluster_operations.DECOMMISSION_HELP)(cluster_operations.decommission)
+app.command("elect", help=cluster_operations.ELECT_HELP)(cluster_operations.elect)
+app.command("losses", help=cluster_operations.LOSSES_HELP)(cluster_operations.losses)
+
+
 def _gone(server: dict[str, Any]) -> str:
     since = f" (for {server['silent_s']:.0f} s: {server['why']})" if "silent_s" in server else ""
     return f"{server['id']}{since}"
+
+
+def _tagged(servers: Sequence[dict[str, Any]]) -> str:
+    """Who is about to leave, with what it still has, and who rests: in words, if anybody."""
+    leaving = [
+        f"{one['id']} (copies left: {one['copies']:,})" for one in servers if one.get("tag") == "leaving"
+    ]
+    resting = [str(one["id"]) for one in servers if one.get("tag") == "resting"]
+    said = (("leaving", leaving), ("resting", resting))
+    return "".join(f"; {word}: {', '.join(some)}" for word, some in said if some)
+
+
+def _state(server: dict[str, Any]) -> str:
+    """Of a server, in a word or two."""
+    return ", ".join(("up" if server["alive"] else "gone", *filter(None, (server.get("tag"),))))
 
 
 def _row(one: BucketCopies) -> dict[str, Any]:
@@ -172,10 +189,7 @@ def _numbers(servers: Sequence[int]) -> str:
 
 def _facts(context: typer.Context) -> dict[str, Any]:
     with connected(context) as database:
-        found: dict[str, Any] | None = database.status().get("cluster")
-    if found is None:
-        raise InvalidRequest("this server is no cluster: strom doctor and its status page say how it is")
-    return found
+        return cluster_operations.facts_of(database)
 
 
 def _buckets(counts: dict[str, int]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -85,7 +86,7 @@ def rebalance(
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the one that runs.")] = False,
 ) -> None:
     """Plan, ask, start; or show, or cancel."""
-    with connected(context) as database:
+    with _cluster(context) as database:
         if status:
             raise typer.Exit(_print_status(database.rebalance_status()))
         if cancel:
@@ -110,7 +111,7 @@ def decommission(
     ] = False,
 ) -> None:
     """Plan, ask, start; or show, or cancel."""
-    with connected(context) as database:
+    with _cluster(context) as database:
         if status:
             raise typer.Exit(_print_leaving(database, server))
         if cancel:
@@ -142,7 +143,7 @@ def elect(
         raise InvalidRequest(
             "say either --preferred, or --unclean --server N with the server that shall lead"
         )
-    with connected(context) as database:
+    with _cluster(context) as database:
         if not unclean:
             found = database.elect(table, bucket, partition=partition)
         else:
@@ -153,7 +154,7 @@ def elect(
 
 def losses(context: typer.Context, output: Output = OutputForm.table) -> None:
     """Print one row per election."""
-    with connected(context) as database:
+    with _cluster(context) as database:
         found = database.losses()
     rows = [
         {
@@ -172,6 +173,22 @@ def losses(context: typer.Context, output: Output = OutputForm.table) -> None:
         for one in found
     ]
     print_rows(rows, output, LOSS_COLUMNS)
+
+
+@contextmanager
+def _cluster(context: typer.Context) -> Iterator[Database]:
+    """The database of this command; refused if no cluster answers."""
+    with connected(context) as database:
+        facts_of(database)
+        yield database
+
+
+def facts_of(database: Database) -> dict[str, Any]:
+    """How a cluster is: its coordinators, its servers, what its buckets lack."""
+    found: dict[str, Any] | None = database.status().get("cluster")
+    if found is None:
+        raise InvalidRequest("this server is no cluster: strom doctor and its status page say how it is")
+    return found
 
 
 # --- plans ---------------------------------------------------------------------------------------------------------
@@ -262,12 +279,18 @@ def _print_status(found: RebalanceStatus | None) -> int:
 
 def _print_leaving(database: Database, server: int) -> int:
     """Print how far the leaving of a server is; the exit code: 1 until it has no copies."""
+    known = {one["id"]: one for one in facts_of(database)["servers"]}
+    if server not in known:
+        raise InvalidRequest(
+            f"the cluster has no tablet server {server}: it has {', '.join(map(str, known))}"
+        )
     found = database.rebalance_status()
     if found is not None and server in found.leaving:
         _print_status(found)
     copies = [one for one in database.bucket_copies() if server in one.servers]
     if copies:
-        print(f"server {server} has copies of {counted(len(copies), 'bucket')}")
+        stays = "" if known[server].get("tag") == "leaving" else "is not leaving: it "
+        print(f"server {server} {stays}has copies of {counted(len(copies), 'bucket')}")
         return 1
     print(f"server {server} has no copies: it can be stopped")
     return 0

@@ -257,6 +257,14 @@ class Catalog:
         led = self._led(bucket.table_id, bucket.partition_id)
         return table is not None and led is not None and 0 <= bucket.bucket < table.bucket_count
 
+    def bucket_name(self, bucket: BucketId) -> str:
+        """A bucket as people know it: ``shop.orders day=1 bucket 3``."""
+        table = self.table_by_id(bucket.table_id)
+        if table is None:
+            return f"bucket {bucket}"
+        part = None if bucket.partition_id is None else self.partition_by_id(bucket.partition_id)
+        return " ".join((str(table.path), *([] if part is None else [part.name]), f"bucket {bucket.bucket}"))
+
     # --- the lake --------------------------------------------------------------------------------------------
 
     def lake_of(self, table_id: int) -> LakeRecord | None:

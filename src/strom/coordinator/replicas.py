@@ -180,8 +180,8 @@ def _check_wanted(catalog: Catalog, bucket: BucketId, servers: Sequence[int]) ->
     if unknown or not servers or len(set(servers)) != len(servers):
         known = ", ".join(map(str, sorted(catalog.registrations)))
         raise InvalidRequest(
-            f"bucket {bucket} cannot have its copies on {list(servers)}: name servers of the cluster ({known}), "
-            "each once",
+            f"{catalog.bucket_name(bucket)} cannot have its copies on {list(servers)}: name servers of the "
+            f"cluster ({known}), each once",
             bucket=str(bucket),
         )
     new = set(servers) - set(entry_of(catalog, bucket).wanted)
@@ -193,7 +193,8 @@ def _check_wanted(catalog: Catalog, bucket: BucketId, servers: Sequence[int]) ->
     min_insync = promise_for(catalog, bucket).min_insync
     if len(servers) < min_insync:
         raise InvalidRequest(
-            f"bucket {bucket} would have {len(servers)} copies, but {min_insync} must be in sync (table.min.insync)",
+            f"{catalog.bucket_name(bucket)} would have {len(servers)} copies, but {min_insync} must be "
+            "in sync (table.min.insync)",
             bucket=str(bucket),
         )
 

@@ -8,7 +8,7 @@ import pytest
 
 from server.membership.test_coordinators import simulated
 from server.membership.test_tablets import cluster
-from strom.errors import InvalidRequest, UnknownBucket
+from strom.errors import InvalidRequest
 from strom.testing.machines import PORT, SimulatedMachines
 from waiting import until
 
@@ -70,11 +70,14 @@ def test_what_cannot_be_is_refused_and_says_what_to_change() -> None:
             await database.move_bucket("t", 0, to=[1])
         with pytest.raises(InvalidRequest, match="move a copy there first"):
             await database.move_bucket("t", 0, leader=9)
-        with pytest.raises(UnknownBucket, match="it has 6, from 0 on"):
-            await database.move_bucket("t", 6, leader=1)
+        asked = asyncio.get_running_loop().time()
+        for number in (6, -1):
+            with pytest.raises(InvalidRequest, match=f"fluss.t has no bucket {number}: it has 6, from 0 on"):
+                await database.move_bucket("t", number, leader=1)
+        assert asyncio.get_running_loop().time() - asked < 1.0, "nobody waits for a bucket that cannot be"
         machines.kill("t3")
         await asyncio.sleep(2.0)
-        with pytest.raises(InvalidRequest, match="cannot lead bucket"):
+        with pytest.raises(InvalidRequest, match=r"cannot lead fluss\.t bucket 0 now"):
             await database.move_bucket("t", 0, leader=3)
 
     simulated(main)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from strom.coordinator.catalog import ListenerAddress
 from strom.errors import FolderInUse, InvalidSetting
-from strom.metadata.zookeeper.options import options_of
 from strom.runtime.settings import load
 from strom.server.process.cluster_parts import ClusterPlace, cluster_lake, lock_place
 from strom.server.process.coordinator_node import limits_of
 from strom.testing.disk import ForgettingDisk
-
-OPERATING = Path(__file__).parents[3] / "docs" / "operating.md"
 
 
 def place(**flags: str) -> ClusterPlace:
@@ -109,26 +103,3 @@ def test_a_cluster_keeps_three_copies_unless_it_is_told_otherwise(
 ) -> None:
     limits = limits_of(load(None, {}, flags))
     assert (limits.replication_factor_default, limits.replicated) == (factor, replicated)
-
-
-def test_the_example_for_three_machines_is_a_cluster(tmp_path: Path) -> None:
-    """The settings file of docs/operating.md, with what its two units add."""
-    page = OPERATING.read_text()
-    (example,) = [text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[zookeeper]" in text]
-    config = tmp_path / "strom.toml"
-    config.write_text(re.sub(r"\$\{file:[^}]*\}", "password", example))
-    units = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
-    places = []
-    for unit in units:
-        environment = dict(re.findall(r"(STROM_[A-Z_]+)=(\S+)", unit))
-        settings = load(config, environment)
-        assert settings["metadata.store"] == "zookeeper"
-        assert settings["server.id"] == 1
-        assert settings["data.dirs"] == ("/disk1/strom", "/disk2/strom")
-        options_of(settings)
-        places.append(ClusterPlace.of(settings))
-    coordinator, tablet = places
-    assert coordinator.inner_at(9300) == ("db1", 9300)
-    assert tablet.inner_at(9301) == ("db1", 9301)
-    assert [one.address for found in places for one in found.endpoints] == ["db1:9123", "db1:9124"]
-    assert all(one.sasl for found in places for one in found.endpoints)

@@ -54,7 +54,7 @@ def elect_uncleanly(
     entry, promise = entry_of(catalog, bucket), promise_for(catalog, bucket)
     if entry.epoch != epoch:
         raise Conflict(
-            f"a leader of bucket {bucket} was elected meanwhile, in epoch {entry.epoch}: look again"
+            f"a leader of {catalog.bucket_name(bucket)} was elected meanwhile, in epoch {entry.epoch}: look again"
         )
     change = elections.force(entry, catalog.registrations, found, promise, to=to)
     return UpdatePlan(None) if change is None else _declared(catalog, bucket, change, found, now_ms, by)

@@ -81,7 +81,7 @@ def check_leaving(
         (first, *_) = [one for one, factor in zip(tables, factors, strict=True) if factor == most]
         raise InvalidRequest(
             f"server {server_id} cannot leave: table {first.path} has {most} copies of each bucket, and only "
-            f"{len(staying)} servers that answer would stay. Start another one first, or drop such tables",
+            f"{len(staying)} of the servers that answer would stay. Start another one first, or drop such tables",
             server=server_id,
         )
     after = {one.bucket: one.after for one in moves}
@@ -90,8 +90,8 @@ def check_leaving(
     ]
     if stuck:
         raise InvalidRequest(
-            f"server {server_id} cannot leave: {len(stuck)} buckets have nowhere to go, the first is {stuck[0]}. "
-            "Start another server first",
+            f"server {server_id} cannot leave: {len(stuck)} buckets have nowhere to go, the first is "
+            f"{catalog.bucket_name(stuck[0])}. Start another server first",
             server=server_id,
         )
 

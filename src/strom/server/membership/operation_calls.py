@@ -193,8 +193,8 @@ class ElectionCalls:
         assert entry is not None
         if has_leader(entry, catalog.registrations, able):
             raise InvalidRequest(
-                f"server {entry.leader} leads bucket {bucket}: there is nothing to give up. To let another one lead, "
-                "move the leader",
+                f"server {entry.leader} leads {catalog.bucket_name(bucket)}: there is nothing to give up. "
+                "To let another one lead, move the leader",
                 bucket=str(bucket),
             )
         found = (await self._recovery.positions([bucket], able)).get(bucket, {})
@@ -209,7 +209,8 @@ class ElectionCalls:
         )
         if elected is None:
             raise InvalidRequest(
-                f"server {request.unclean_id} does not answer for a copy of bucket {bucket}: it cannot lead",
+                f"server {request.unclean_id} does not answer for a copy of "
+                f"{catalog.bucket_name(bucket)}: it cannot lead",
                 bucket=str(bucket),
             )
 

@@ -78,7 +78,8 @@ class RebalancePlans:
             rack = catalog.registrations[server_id].rack
             raise InvalidRequest(
                 f"without server {server_id} the copies of {len(crowded)} buckets would stand in fewer racks, the "
-                f"first is {crowded[0]}. Start a server in rack {rack or '(none)'} first, or allow it (--fewer-racks)",
+                f"first is {catalog.bucket_name(crowded[0])}. "
+                f"Start a server in rack {rack or '(none)'} first, or allow it (--fewer-racks)",
                 server=server_id,
             )
         return self._keep(moves, (server_id,))

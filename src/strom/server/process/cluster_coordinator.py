@@ -287,7 +287,8 @@ class ClusterCoordinator:
             await asyncio.sleep(LAST_CALLS_S)
             await self._inner.close(timeout_s)
         await self._tasks.close()
-        await self._end()
+        if self._candidacy is not None:
+            await self._end()
         if self._watch is not None:
             await self._watch.close()
         if self._links is not None:

@@ -61,6 +61,7 @@ def _servers(catalog: Catalog, alive: Collection[int], gone: Mapping[int, Gone])
             "rack": registration.rack,
             "address": _address(catalog.servers[server_id].listeners),
             "alive": server_id in alive,
+            "tag": catalog.operations.tags.get(server_id),
             "leads": catalog.replicas.leader_count(server_id),
             "copies": catalog.replicas.copy_count(server_id),
             "disks": len(registration.disks),
@@ -85,7 +86,7 @@ def _buckets(catalog: Catalog, alive: Collection[int]) -> tuple[dict[str, int], 
         for kind in _lacks(entry, catalog, alive, promises[bucket.table_id]):
             counts[kind] += 1
             if len(named.setdefault(kind, [])) < NAMED_MAX:
-                named[kind].append(bucket_name(catalog, bucket))
+                named[kind].append(catalog.bucket_name(bucket))
     return counts, named
 
 
@@ -112,15 +113,6 @@ def _lacks(
         "losses": entry.losses > 0,
     }
     return [kind for kind, lacks in found.items() if lacks]
-
-
-def bucket_name(catalog: Catalog, bucket: BucketId) -> str:
-    """A bucket as people know it: ``shop.orders day=1 bucket 3``."""
-    table = catalog.table_by_id(bucket.table_id)
-    if table is None:
-        return f"bucket {bucket}"
-    part = None if bucket.partition_id is None else catalog.partition_by_id(bucket.partition_id)
-    return " ".join((str(table.path), *([] if part is None else [part.name]), f"bucket {bucket.bucket}"))
 
 
 def _address(listeners: Mapping[str, ListenerAddress]) -> str:

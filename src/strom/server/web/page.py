@@ -86,7 +86,12 @@ def _cluster(cluster: Mapping[str, Any] | None) -> list[str]:
 
 def _load(server: Mapping[str, Any]) -> list[str]:
     state = "answers" if server["alive"] else _bad("does not answer")
-    return [*(_count(server[name]) for name in ("leads", "copies", "disks")), state]
+    state += f", {server['tag']}" if server.get("tag") else ""
+    tag = server.get("tag")
+    return [
+        *(_count(server[name]) for name in ("leads", "copies", "disks")),
+        f"{state}, {tag}" if tag else state,
+    ]
 
 
 def _tables(tables: Sequence[Mapping[str, Any]], sort: str) -> list[str]:

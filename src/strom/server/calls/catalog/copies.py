@@ -69,7 +69,7 @@ class CopyCalls:
         wanted = tuple(request.wanted) or entry.wanted
         leader = request.leader_id
         if leader is not None:
-            wanted = _led_by(leader, wanted, bucket)
+            wanted = _led_by(leader, wanted, catalog.bucket_name(bucket), str(bucket))
         await self._view.perform(commands.reassign, {bucket: wanted})
         if leader is not None:
             await self._lead(bucket, leader)
@@ -81,9 +81,9 @@ class CopyCalls:
         await self._view.perform_everywhere(commands.move_leader, bucket, leader, alive=self._able())
         if self._view.catalog.leader_of(bucket) != leader:
             raise InvalidRequest(
-                f"server {leader} cannot lead bucket {bucket} now: its copy is not in sync, or it does not answer, or "
-                "it is about to stop. It is the preferred leader from now on; try again when strom cluster buckets "
-                "shows it in sync",
+                f"server {leader} cannot lead {self._view.catalog.bucket_name(bucket)} now: its copy is not in "
+                "sync, or it does not answer, or it is about to stop. It is the preferred leader from now on; "
+                "try again when strom cluster buckets shows it in sync",
                 bucket=str(bucket),
             )
 
@@ -108,28 +108,30 @@ def _behind(
                     yield table, bucket, names[partition_id]
 
 
-def _led_by(leader: int, wanted: tuple[int, ...], bucket: BucketId) -> tuple[int, ...]:
+def _led_by(leader: int, wanted: tuple[int, ...], name: str, bucket: str) -> tuple[int, ...]:
     if leader not in wanted:
         raise InvalidRequest(
-            f"server {leader} shall have no copy of bucket {bucket}, so it cannot lead it: name one of "
+            f"server {leader} shall have no copy of {name}, so it cannot lead it: name one of "
             f"{', '.join(map(str, wanted))}, or move a copy there first",
-            bucket=str(bucket),
+            bucket=bucket,
         )
     return (leader, *(one for one in wanted if one != leader))
 
 
 def bucket_named(catalog: Catalog, table: TableEntry, partition_name: str | None, number: int) -> BucketId:
-    """The bucket that is meant; it must have an entry."""
+    """The bucket that is meant; it must have an entry. One that may get it yet is worth asking for again."""
     partition_id = None
     if partition_name is not None:
         partition_id = catalog.partition(table, partition_name).partition_id
     elif table.partitioned:
         raise InvalidRequest(f"table {table.path} has partitions: name the one whose bucket is meant")
-    bucket = BucketId(table.table_id, partition_id, number)
-    if catalog.replicas.get(bucket) is None:
-        raise UnknownBucket(
+    if not 0 <= number < table.bucket_count:
+        raise InvalidRequest(
             f"table {table.path} has no bucket {number}: it has {table.bucket_count}, from 0 on"
         )
+    bucket = BucketId(table.table_id, partition_id, number)
+    if catalog.replicas.get(bucket) is None:
+        raise UnknownBucket(f"{catalog.bucket_name(bucket)} is being made: try again", bucket=str(bucket))
     return bucket
 
 
