@@ -63,6 +63,7 @@ WRITERS = 3
 WELL_AGAIN_S = 90.0
 STOP_S = 90.0
 COPIED_S = 180.0
+TOLD_FROM_S = 1.0
 SETTINGS = {
     "data-disk.free-bytes-min": "8mb",
     "log.segment.file-size": "256kb",
@@ -201,13 +202,16 @@ class Campaign:
         chance = trouble.chance
         name = chance.choices(list(EVENTS), [weight for weight, _ in EVENTS.values()])[0]
         lasts_s = chance.uniform(*(LONG_S if chance.random() < 0.25 else SHORT_S))
+        began = time.monotonic()
         try:
             event = EVENTS[name][1](trouble)
             told = event.__enter__()
         except Busy:
             return
         self.report.events[name] += 1
-        self.say(f"{self.report.events.total():4} {name}: {told}, {lasts_s:.1f} s")
+        took_s = time.monotonic() - began
+        took = f", begun in {took_s:.1f} s" if took_s > TOLD_FROM_S else ""
+        self.say(f"{self.report.events.total():4} {name}: {told}, for {lasts_s:.1f} s{took}")
         going_on.append((time.monotonic() + lasts_s, event))
 
     def _end_all(self, going_on: list[tuple[float, AbstractContextManager[str]]]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 SIZE_MB = 384
 FILLER = "filler"
+PAGE = 4096
 
 
 class SmallDisk:
@@ -21,14 +22,19 @@ class SmallDisk:
         _command("mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "strom-campaign", str(folder))
 
     def fill(self, leave_bytes: int) -> None:
-        """Leave only so much; a server that writes meanwhile may leave less, or free some."""
+        """Leave only so much; a server that writes meanwhile may leave less, or free some.
+
+        What the file system shows as free it need not give at once, so less and less is asked for, down to a page.
+        """
         with (self.folder / FILLER).open("wb") as file:
-            while (room := self._room() - leave_bytes) > 0:
+            part = 1.0
+            while (room := int((self._room() - leave_bytes) * part) // PAGE * PAGE) > 0:
                 try:
                     os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, room)
                 except OSError as error:
                     if error.errno != errno.ENOSPC:
                         raise
+                    part /= 2
 
     def _room(self) -> int:
         found = os.statvfs(self.folder)

@@ -9,6 +9,7 @@ import pytest
 from replicas.scene import BUCKET, ReplicaScene, play
 from strom import errors
 from strom.coordinator import commands
+from strom.errors import StorageOffline
 from strom.protocol.error_codes import CODES
 
 NOT_LEADER = CODES[errors.NotLeader]
@@ -140,3 +141,30 @@ def test_a_broken_connection_loses_no_question() -> None:
         assert await scene.numbers() == list(range(10))
 
     play(scenario, replica_lag_max="60 s")
+
+
+def test_an_answer_that_a_copy_cannot_take_stops_that_copy_and_no_other() -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin(buckets=3)
+        await scene.append(1)
+        follower = scene.followers[0]
+        copy = follower.tablet(BUCKET).copy
+
+        def fail(_pulled: object, *, now_ms: int) -> int:
+            raise AssertionError(f"at {now_ms}")
+
+        copy.append_pulled = fail  # type: ignore[method-assign]
+        for number in range(2, 30):
+            await scene.append(number)
+        assert isinstance(follower.tablet(BUCKET).error, StorageOffline)
+        assert sorted(await scene.numbers()) == list(range(1, 30))
+        others = [one for one in scene.cluster.catalog.replicas if one != BUCKET]
+        await scene.until(
+            lambda: all(
+                follower.tablet(one).high_watermark
+                == scene.cluster.servers[scene.cluster.entry(one).leader].tablet(one).end_offset
+                for one in others
+            )
+        )
+
+    play(scenario)

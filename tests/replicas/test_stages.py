@@ -8,7 +8,9 @@ import pytest
 
 from replicas.scene import BUCKET, ReplicaScene, play, rows
 from strom.aio.transaction import Transaction
-from strom.errors import StromError
+from strom.errors import StorageFull, StromError
+from strom.log.groups import Group
+from strom.runtime.files import File
 
 BOTH = pytest.mark.parametrize("durability", ["group", "os"])
 
@@ -175,3 +177,27 @@ def test_a_copy_drops_a_stage_that_is_gone_though_its_leader_has_none() -> None:
         assert await scene.numbers() == []
 
     play(scenario, replica_lag_max="300 ms")
+
+
+@BOTH
+def test_a_group_whose_closing_found_no_room_is_closed_though_nothing_more_comes(durability: str) -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        await scene.append(1)
+        groups = scene.followers[0].tablet(BUCKET).log._group_file
+        close, refused = groups.close, []
+
+        def close_if_there_is_room(group: Group) -> File:
+            if len(refused) < 3:
+                refused.append(group)
+                raise StorageFull("no room on the disk")
+            return close(group)
+
+        groups.close = close_if_there_is_room  # type: ignore[method-assign]
+        async with scene.database.transaction("load", 1) as tx:
+            await tx.append("events", rows(2, 3, 4))
+        await scene.equal()
+        assert len(refused) == 3
+        assert scene.in_sync == {0, 1, 2}
+
+    play(scenario, durability=durability, replica_lag_max="60 s")

@@ -288,8 +288,9 @@ def test_rows_that_readers_had_seen_and_that_are_lost_take_a_store_offline_until
     same_stores(leader, follower)
 
 
-def test_a_group_for_whose_mark_the_disk_had_no_room_closes_with_the_next_pull() -> None:
-    leader, follower = Copy("leader").lead(1), Copy("follower")
+def with_a_group_for_whose_mark_there_was_no_room(kind: str) -> tuple[Copy, Copy]:
+    """A leader, and a follower that has all batches of a group, and no record of its closing."""
+    leader, follower = Copy("leader", kind).lead(1), Copy("follower", kind)
     leader.group(1, [(1, 1)], [(2, 2)])
     follower.pull(leader, 1)
     found = leader.tablet.copy.batches_from(1, 1, 1 << 20)
@@ -300,5 +301,20 @@ def test_a_group_for_whose_mark_the_disk_had_no_room_closes_with_the_next_pull()
     follower.disk.fill(None)
     mine = follower.tablet.copy.position()
     assert (mine.end, mine.at) == (0, 2)
+    return leader, follower
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_for_whose_mark_the_disk_had_no_room_closes_with_the_next_pull(kind: str) -> None:
+    leader, follower = with_a_group_for_whose_mark_there_was_no_room(kind)
+    leader.append([(3, 3)])
     follower.catch_up(leader)
+    same_copies(leader, follower)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_for_whose_mark_the_disk_had_no_room_can_be_closed_though_nothing_more_comes(kind: str) -> None:
+    leader, follower = with_a_group_for_whose_mark_there_was_no_room(kind)
+    assert follower.tablet.copy.close_group() == 2
+    assert follower.tablet.copy.close_group() == 2, "closed once"
     same_copies(leader, follower)

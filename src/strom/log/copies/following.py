@@ -62,6 +62,12 @@ class LogFollowing:
         """Where it goes on: inside a group that is not complete, above the log's end."""
         return self._end.offset
 
+    @property
+    def complete(self) -> bool:
+        """Whether there is a group with all its batches and without the record of its closing: ``close_complete``."""
+        group = self._end.group
+        return group is not None and group.end_offset == group.closes_at
+
     # --- checking ------------------------------------------------------------------------------------------------
 
     def check(self, pulled: PulledBatches) -> list[PulledBatch]:
@@ -114,15 +120,15 @@ class LogFollowing:
 
     def begin(self, pulled: PulledBatches) -> None:
         """Before the batches: close a group that is complete, and forget groups that the leader has forgotten."""
-        self._health.check()
-        group = self._end.group
-        if group is not None and group.end_offset == group.closes_at:
-            self._end.close_group()  # the disk was full when its last batch had been written
+        self.close_complete()  # the disk was full when its last batch had been written
         if pulled.forgotten > self._group_file.groups.newest and self._end.group is None:
             self._group_file.forget(pulled.forgotten)
 
     def append(self, batch: PulledBatch, *, now_ms: int) -> None:
-        """Append the next batch of those that ``check`` has passed. StorageFull leaves everything as it was."""
+        """Append the next batch of those that ``check`` has passed; then ``close_complete``.
+
+        StorageFull leaves everything as it was.
+        """
         self._health.check()
         end, chain = self._end, self._chain
         header = batch.header
@@ -145,13 +151,17 @@ class LogFollowing:
         if end.group is not None:
             end.group.rows += header.record_count
             end.group.end_offset = next_offset
-            if next_offset == end.group.closes_at:
-                end.close_group()
             return
         if header.writer_id >= 0:
             known = WriterBatch(header.batch_sequence, header.base_offset, next_offset)
             end.writers.remember(header.writer_id, known, timestamp_ms=header.timestamp_ms)
         chain.end_offset = next_offset  # last: this is what readers go by
+
+    def close_complete(self) -> None:
+        """Close the group if its last batch is there. StorageFull leaves it complete and open: close it later."""
+        self._health.check()
+        if self.complete:
+            self._end.close_group()
 
 
 class _Epochs:

@@ -273,7 +273,7 @@ class FollowingBucket:
 
         try:
             result = self.slot.do(work, small=small, bulk=bulk, any_role=True)
-        except (StromError, OSError) as error:
+        except Exception as error:  # also what nobody expects: the other buckets of the leader go on
             failed(error)
             return
         if isinstance(result, asyncio.Future):
@@ -316,9 +316,12 @@ class FollowingBucket:
             return
         if isinstance(error, OSError):
             error = StorageOffline(f"the disk failed to write bucket {self.bucket}: {error}")
+        if not isinstance(error, StromError):  # nobody knows how much of the answer was taken
+            unexpected = f"bucket {self.bucket} could not take an answer of its leader: {error!r}"
+            error = StorageOffline(unexpected).with_traceback(error.__traceback__)
         if isinstance(error, StorageOffline):
             self.tablet.fail(error)
-            logger.error("bucket %s is not followed any more: %s", self.bucket, error)
+            logger.error("bucket %s is not followed any more: %s", self.bucket, error, exc_info=error)
             self.stop()
             return
         if not isinstance(error, Busy):
@@ -331,4 +334,13 @@ class FollowingBucket:
 
     def _ask_again(self) -> None:
         self._pause = None
+        if self.tablet.log.following.complete:  # perhaps nothing more comes that would close it
+            self._in_lane(lambda tablet: tablet.copy.close_group(), self._closed)
+        else:
+            self._changed()
+
+    def _closed(self, _end: int) -> None:
+        self._busy = False
+        if self.tablet.durability == "group":
+            self._needs.commit.request(self.tablet)
         self._changed()

@@ -5,7 +5,7 @@
     3. A group is passed in one step. Whatever ends a role drops a group that is not closed (R13).
     4. A cut undoes what the records did, and never goes below the high watermark, unless rows were declared lost (R10).
 
-``lead``, ``follow``, ``append_pulled`` and ``cut_to`` are called in the bucket's lane, the others by any thread.
+``lead`` to ``cut_to`` are called in the bucket's lane, the others as they say.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class BucketCopy:
         """Append what was pulled from the leader, as it is; returns where the log ends.
 
         All of it is checked first: what is refused (``LogFollowing.check``) leaves nothing behind. StorageFull may
-        leave the first batches.
+        leave the first batches, and a group that is not closed (``close_group``).
         """
         tablet = self._tablet
         tablet.check_online()
@@ -113,7 +113,14 @@ class BucketCopy:
             header = batch.header
             tablet.remember_recent(batch.view, header, header.base_offset, batch.next_offset)
             publish(number)
+            following.close_complete()  # last: without room for it, nothing of the batch is left out
         return tablet.log.end_offset
+
+    def close_group(self) -> int:
+        """Close a pulled group that is complete, if there was no room for that; returns where the log ends."""
+        self._tablet.check_online()
+        self._tablet.log.following.close_complete()
+        return self._tablet.log.end_offset
 
     def cut_to(self, offset: int, *, lost: bool = False) -> int:
         """Cut a follower's log at an offset, or at the group boundary below (R8); returns its new end.
