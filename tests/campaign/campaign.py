@@ -12,6 +12,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -311,6 +312,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--without-spark", action="store_true", help="no copying stream, no tiering")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is ended and unmounted
     folder = Path(tempfile.mkdtemp(prefix="strom-campaign-"))
     print(f"seed {given.seed}; files in {folder}")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
+WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+"""A campaign that is killed leaves no Spark behind."""
 SPARK = ("--conf", "spark.driver.memory=1g", "--conf", "spark.ui.enabled=false")
 
 
@@ -29,7 +32,7 @@ class Program:
         path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
         with self.output.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, *self._command],
+                [*WITH_US, sys.executable, *self._command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
