@@ -19,7 +19,6 @@ from strom.testing.process import ServerFailed
 from strom.testing.switchboard import CLIENT, Switchboard
 from strom.testing.zookeeper import ZooKeeperFailed, ZooKeeperProcess
 
-STARTS = 8
 SHORT_S = (0.05, 2.5)
 LONG_S = (2.5, 9.0)
 """Longer than servers wait for ZooKeeper before they give up serving (6 s)."""
@@ -99,17 +98,10 @@ class Trouble:
         server.begin()
 
         def wait() -> None:
-            for _ in range(STARTS):
-                try:
-                    server.wait_ready()
-                    break
-                except (ServerFailed, ZooKeeperFailed) as error:
-                    if "ZooKeeper" not in str(error) or "cannot be reached" not in str(error):
-                        self.failures.append(f"{name} did not start again: {error}")
-                        break
-                    server.begin()  # as a supervisor does
-            else:
-                self.failures.append(f"{name} did not start in {STARTS} attempts")
+            try:
+                server.wait_ready()
+            except (ServerFailed, ZooKeeperFailed) as error:
+                self.failures.append(f"{name} did not start again: {error}")
             self.give_back(name)
 
         thread = threading.Thread(target=wait, daemon=True)

@@ -185,6 +185,8 @@ class SimulatedMachines:
 
         def open_store(create: bool) -> RemoteStore:
             assert machine.store is not None
+            if self.weather.away:
+                raise Disconnected("nobody answers for the metadata")
             if not create and not self.store.read().entries:
                 raise ForeignMetadata("no coordinator has made a cluster yet")
             return machine.store

@@ -316,12 +316,17 @@ class SlowOffload(InlineOffload):
 # --- its connections -------------------------------------------------------------------------------------------------
 
 
+BUFFER_BYTES = 64 * 1024
+
+
 class _Inside(asyncio.BufferedProtocol):
     """A protocol whose callbacks run as its process, and stop once that is dead."""
 
     def __init__(self, life: Life, protocol: Any) -> None:
         self._life = life
         self._protocol = protocol
+        self._buffer = bytearray(0 if isinstance(protocol, asyncio.BufferedProtocol) else BUFFER_BYTES)
+        """For a protocol that has none."""
 
     def _call(self, name: str, *arguments: Any) -> Any:
         if self._life.dead:
@@ -336,11 +341,16 @@ class _Inside(asyncio.BufferedProtocol):
         self._call("connection_lost", error)
 
     def get_buffer(self, sizehint: int) -> Any:
+        if self._buffer:
+            return self._buffer
         found = self._call("get_buffer", sizehint)
-        return bytearray(64 * 1024) if found is None else found
+        return bytearray(BUFFER_BYTES) if found is None else found
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._call("buffer_updated", nbytes)
+        if self._buffer:
+            self._call("data_received", bytes(self._buffer[:nbytes]))
+        else:
+            self._call("buffer_updated", nbytes)
 
     def eof_received(self) -> bool | None:
         return bool(self._call("eof_received"))

@@ -37,6 +37,8 @@ class StoreWeather:
         """How much later than others a process learns of a commit, at most."""
         self.unanswered = 0
         """How many of a thousand commits get no answer."""
+        self.away = False
+        """Whether a process that starts does not find it."""
         self.late_ms = 200
         """How much later an unanswered commit may still happen."""
 

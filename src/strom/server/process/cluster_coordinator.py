@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from strom._version import __version__
@@ -52,6 +53,7 @@ from strom.server.process.cluster_parts import (
     lock_place,
 )
 from strom.server.process.coordinator_node import CoordinatorNode, limits_of
+from strom.server.process.metadata_wait import MetadataWait
 from strom.server.process.ports import COORDINATOR_TYPE, Ports
 from strom.server.process.remote_status import RemoteStatus
 from strom.server.process.web_port import WebPort
@@ -130,15 +132,18 @@ class ClusterCoordinator:
 
     async def _start(self) -> None:
         self._lock = lock_place(self._world.files, self._folder, "coordinator")
-        store = self._store = await self._world.offload.run(self._open_store, True)
-        coordinator = await self._world.offload.run(Coordinator, store, limits_of(self._settings))
+        wait = MetadataWait(self._web, "coordinator")
+        run = self._world.offload.run
+        store = self._store = await wait.until_answered(partial(run, self._open_store, True))
+        reading = partial(run, Coordinator, store, limits_of(self._settings))
+        coordinator = await wait.until_answered(reading)
         view = CatalogView(coordinator, self._world.offload, alone=False)
         links = self._links = ServerLinks(self._world, self._secret, view)
         self._lake = cluster_lake(self._settings, store.cluster_id)
         self._calls = ActiveCalls(links, LakeReads(view, self._world.clock, self._lake))
         site = self.site = await self._open_ports(view, links, store.cluster_id)
         listeners = await self._open_inner(view)
-        self._announced = await self._announce(store, listeners)
+        self._announced = await wait.until_answered(lambda: self._announce(store, listeners))
         self._stand(store, view, links, listeners)
         await self._web.open(site)
         shown = {one.name: one.address for one in self._ports.endpoints}

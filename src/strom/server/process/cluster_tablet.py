@@ -1,8 +1,8 @@
 """``strom tablet``: one tablet server of a cluster.
 
-The order of a start: open the metadata, make sure that no other process is this server, take the data folders, open the
-ports, register. A stop: have other leaders elected, close the ports, close every log, put everything on the disks, take
-the announcement back.
+The order of a start: open the metadata, or wait for them (metadata_wait.py), make sure that no other process is this
+server, take the data folders, open the ports, register. A stop: have other leaders elected, close the ports, close
+every log, put everything on the disks, take the announcement back.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from strom._version import __version__
 from strom.coordinator.catalog import ServerEntry
 from strom.coordinator.coordinator import Coordinator
-from strom.errors import ForeignMetadata, InvalidSetting, ServerStopping, StromError
+from strom.errors import InvalidSetting, ServerStopping, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import EXPIRE_STAGES, LEAVE
 from strom.protocol.messages.inner import LeaveRequest
@@ -33,6 +34,7 @@ from strom.server.membership.registration import ServerRegistration, wait_for_nu
 from strom.server.process.addresses import Addresses, advertised
 from strom.server.process.cluster_parts import ClusterPlace, ClusterStore, OpenClusterStore, cluster_lake
 from strom.server.process.coordinator_node import limits_of
+from strom.server.process.metadata_wait import NO_CLUSTER_YET, MetadataWait
 from strom.server.process.tablet_server import TabletDoors, TabletServer
 from strom.server.process.web_port import WebPort
 from strom.server.replicas.copy_home import CopyHome
@@ -101,8 +103,11 @@ class ClusterTablet:
 
     async def _start(self) -> None:
         world, settings = self._world, self._settings
-        store = self._store = await self._opened_store()
-        coordinator = await world.offload.run(Coordinator, store, limits_of(settings))
+        wait = MetadataWait(self._web, f"tablet server {self.server_id}")
+        opening = partial(world.offload.run, self._open_store, False)
+        store = self._store = await wait.until_answered(opening, NO_CLUSTER_YET)
+        reading = partial(world.offload.run, Coordinator, store, limits_of(settings))
+        coordinator = await wait.until_answered(reading)
         view = self._view = CatalogView(coordinator, world.offload, alone=False)
         links = self._links = ServerLinks(world, self._secret, view)
         await wait_for_number(world, self._secret, view, self.server_id)
@@ -121,7 +126,7 @@ class ClusterTablet:
         )
         server.node.expiry.ask = lambda request: links.active.call(EXPIRE_STAGES, request)
         await server.open(self._asked_to_stop, HeartbeatCalls(self.incarnation), HearingCalls(view))
-        await self._register(store, view, folders, server)
+        await wait.until_answered(lambda: self._register(store, view, folders, server))
         self._watch_contact(store)
         self.site = self._site(view, server, folders)
         await self._web.open(self.site)
@@ -153,18 +158,6 @@ class ClusterTablet:
 
     def _own_concerns(self) -> Sequence[Concern]:
         return () if self._contact is None else contact_concerns(self._contact, "this tablet server")
-
-    async def _opened_store(self) -> ClusterStore:
-        """The store; waits until the first coordinator has made a cluster of it."""
-        told = False
-        while True:
-            try:
-                return await self._world.offload.run(self._open_store, False)
-            except ForeignMetadata as error:
-                if not told:
-                    logger.warning("waiting for a coordinator: %s", error.message)
-                    told = True
-            await asyncio.sleep(STORE_AGAIN_S)
 
     def _open_folders(self, view: CatalogView, cluster_id: str) -> DataFolders:
         before = view.catalog.registrations.get(self.server_id)

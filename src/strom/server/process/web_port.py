@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from strom.rpc.http_server import HttpServer
+from typing import Protocol
+
+from strom.rpc.http_server import HttpAnswer, HttpServer
 from strom.runtime.settings import Settings
 from strom.runtime.world import World
 from strom.server.process.listeners import is_loopback
-from strom.server.web.site import Site
 
 THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class Pages(Protocol):
+    """What is shown."""
+
+    async def respond(self, path: str) -> HttpAnswer:
+        """The answer for a path."""
 
 
 class WebPort:
@@ -19,16 +27,21 @@ class WebPort:
         self._host: str = settings["http.host"]
         self._port: int = settings["http.port"]
         self._server: HttpServer | None = None
+        self._pages: Pages
         self.address: str | None = None
         """``host:port``, while it is open."""
 
-    async def open(self, site: Site) -> None:
-        """Show a site."""
-        if self._port < 0:
+    async def open(self, pages: Pages) -> None:
+        """Show these pages; in the place of others, if it is open."""
+        self._pages = pages
+        if self._port < 0 or self._server is not None:
             return
-        server = HttpServer(site.respond, hosts=set(THIS_MACHINE) if is_loopback(self._host) else None)
+        server = HttpServer(self._respond, hosts=set(THIS_MACHINE) if is_loopback(self._host) else None)
         bound = await server.start(self._network, self._host, self._port)
         self._server, self.address = server, f"{self._host}:{bound}"
+
+    async def _respond(self, path: str) -> HttpAnswer:
+        return await self._pages.respond(path)
 
     async def close(self) -> None:
         """Close the port; fine when it is not open."""
