@@ -313,7 +313,9 @@ def test_a_group_for_whose_mark_the_disk_had_no_room_closes_with_the_next_pull(k
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_for_whose_mark_the_disk_had_no_room_can_be_closed_though_nothing_more_comes(kind: str) -> None:
+def test_a_group_for_whose_mark_the_disk_had_no_room_can_be_closed_though_nothing_more_comes(
+    kind: str,
+) -> None:
     leader, follower = with_a_group_for_whose_mark_there_was_no_room(kind)
     assert follower.tablet.copy.close_group() == 2
     assert follower.tablet.copy.close_group() == 2, "closed once"

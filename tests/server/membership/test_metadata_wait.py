@@ -43,7 +43,9 @@ async def page(machines: SimulatedMachines, host: str, port: int, path: str) -> 
 def test_servers_that_start_first_wait_and_health_says_for_what(caplog: pytest.LogCaptureFixture) -> None:
     async def main(machines: SimulatedMachines) -> None:
         machines.weather.away = True
-        coordinator = asyncio.ensure_future(machines.start_coordinator("c1", **{"http.port": str(COORDINATOR)}))
+        coordinator = asyncio.ensure_future(
+            machines.start_coordinator("c1", **{"http.port": str(COORDINATOR)})
+        )
         tablet = asyncio.ensure_future(machines.start_tablet("t1", 1, **{"http.port": str(TABLET)}))
         await asyncio.sleep(LONG_S)
         assert not coordinator.done()
@@ -56,9 +58,9 @@ def test_servers_that_start_first_wait_and_health_says_for_what(caplog: pytest.L
             assert told["problems"] == [what]
             assert await page(machines, host, port, "/") == (503, what + "\n")
         warnings = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-        assert warnings == [
-            "waiting for the metadata, and starting then: nobody answers for the metadata"
-        ] * 2, "one line each"
+        assert (
+            warnings == ["waiting for the metadata, and starting then: nobody answers for the metadata"] * 2
+        ), "one line each"
         machines.weather.away = False
         async with asyncio.timeout(10):
             await coordinator
@@ -92,7 +94,9 @@ def test_a_server_that_loses_the_metadata_while_it_starts_waits_for_them(kind: s
         moment_s, waited = 0.0, 0
         while True:
             name = f"late-{moment_s}"
-            start = machines.start_coordinator(name) if kind == "coordinator" else machines.start_tablet(name, 1)
+            start = (
+                machines.start_coordinator(name) if kind == "coordinator" else machines.start_tablet(name, 1)
+            )
             starting = asyncio.ensure_future(start)
             await asyncio.sleep(moment_s)
             if starting.done():

@@ -67,6 +67,8 @@ class MetadataWait:
         what = f"this {self._role} starts" + (
             f", and waits for the metadata: {self._reason}" if self._reason is not None else ""
         )
-        concern = Concern("bad", "starting", what, "see whether ZooKeeper has a majority, and a coordinator runs")
+        concern = Concern(
+            "bad", "starting", what, "see whether ZooKeeper has a majority, and a coordinator runs"
+        )
         answer = health_answer([concern], role=self._role)
         return answer if path == "/health" else HttpAnswer(what + "\n", status=answer.status)
