@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
@@ -26,6 +27,8 @@ from strom.errors import (
 from strom.metadata.changes import Absent, Delete, Exists, Put, Requirement, Update, VersionIs
 from strom.metadata.memory import MemoryStore
 from strom.metadata.store import Delta, Entry
+from strom.metadata.zookeeper import session
+from strom.metadata.zookeeper import store as store_module
 from strom.metadata.zookeeper.feed import CHANGES_KEPT, PRUNE_EVERY
 from strom.metadata.zookeeper.store import ZooKeeperStore
 from strom.testing.cut_proxy import CutProxy
@@ -586,3 +589,19 @@ def _follow_a_commit(store: ZooKeeperStore, other: ZooKeeperStore) -> None:
     """Let the thread of a store take in a commit, and all that it does before the next one."""
     version = other.commit([], [Put("a", b"")])
     until_blocking(lambda: not store.changed_since(version))
+
+
+def test_closing_does_not_wait_for_a_zookeeper_that_does_not_answer(
+    zookeeper: ZooKeeperEnsemble, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (session, store_module):
+        monkeypatch.setattr(module, "CLOSE_S", 0.2)
+    store = open_store()
+    (server,) = zookeeper.servers
+    server.pause()
+    try:
+        began = time.monotonic()
+        store.close()
+        assert time.monotonic() - began < 5.0, "kazoo itself waits for 10 s"
+    finally:
+        server.resume()

@@ -67,6 +67,8 @@ T = TypeVar("T")
 LOOK_AGAIN_S = 0.2
 """How often who waits for a connection makes sure that kazoo is still trying."""
 
+CLOSE_S = 3.0
+"""kazoo waits for 10 s for its connection to end, whatever is asked of it."""
 REVIVE_S = 1.0
 RECONNECT_S = 0.05
 RECONNECT_S_MAX = 1.0
@@ -171,14 +173,25 @@ class ZooKeeperSession:
         self.wait_connected(deadline)
 
     def close(self) -> None:
-        """End the session, and with it everything that ends with it. Closing twice is fine."""
+        """End the session, and with it everything that ends with it. Closing twice is fine.
+
+        A ZooKeeper that does not answer is not waited for: the session then ends by itself, in its time.
+        """
         with self._closing:
             if self._closed:
                 return
             self._closed = True
         self._connected.set()  # so that nobody goes on waiting
-        self._client.stop()
-        self._client.close()
+        ending = threading.Thread(target=self._end, name="strom-zookeeper-end", daemon=True)
+        ending.start()
+        ending.join(CLOSE_S)
+
+    def _end(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except Exception as error:
+            LOG.info("the session with ZooKeeper ends by itself: %r", error)
 
     def revive(self) -> None:
         """Start kazoo again if its thread ended. For any thread but kazoo's own."""

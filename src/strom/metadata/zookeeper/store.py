@@ -45,7 +45,7 @@ from strom.metadata.zookeeper.feed import (
 from strom.metadata.zookeeper.mirror import EntryCollection, EntryMirror
 from strom.metadata.zookeeper.options import ZooKeeperOptions
 from strom.metadata.zookeeper.root import open_root
-from strom.metadata.zookeeper.session import LOG, Deadline, DidNotHold, ZooKeeperSession, vanished
+from strom.metadata.zookeeper.session import CLOSE_S, LOG, Deadline, DidNotHold, ZooKeeperSession, vanished
 from strom.metadata.zookeeper.znodes import TOKEN_BYTES, NodePaths, change_name, key_of
 from strom.runtime.clock import Clock, SystemClock
 from strom.runtime.random import Randomness, SystemRandomness
@@ -449,7 +449,7 @@ class ZooKeeperStore:
             self._session.close()
         finally:
             if self._following.is_alive() and self._following is not threading.current_thread():
-                self._following.join()
+                self._following.join(CLOSE_S)
 
     def _check_open(self) -> None:
         if self._stopping.is_set():

@@ -18,7 +18,7 @@ from strom.coordinator.catalog import ServerEntry
 from strom.coordinator.coordinator import Coordinator
 from strom.errors import InvalidSetting, ServerStopping, StromError
 from strom.model.bucket import BucketId
-from strom.protocol.api_keys import EXPIRE_STAGES, LEAVE
+from strom.protocol.api_keys import EXPIRE_STAGES
 from strom.protocol.messages.inner import LeaveRequest
 from strom.replication.registration import Registration
 from strom.runtime.settings import Settings
@@ -29,6 +29,7 @@ from strom.server.links.inner_link import INNER_LISTENER
 from strom.server.links.server_links import ServerLinks
 from strom.server.membership.hearing import HearingCalls
 from strom.server.membership.heartbeats import HeartbeatCalls
+from strom.server.membership.leaving import leave
 from strom.server.membership.metadata_contact import MetadataContact, contact_concerns
 from strom.server.membership.registration import ServerRegistration, wait_for_number
 from strom.server.process.addresses import Addresses, advertised
@@ -255,20 +256,7 @@ class ClusterTablet:
         assert self._folders is not None
         self._folders.close(cleanly=cleanly)
 
-    async def _leave(self, timeout_s: float) -> None:
-        """Ask for other leaders, and wait until they lead."""
-        if self._links is None or self._view is None or self._registration is None:
-            return
-        request = LeaveRequest(server_id=self.server_id, incarnation=self.incarnation)
-        moved = asyncio.Event()
-        forget = self._view.watch(lambda change: moved.set())
-        try:
-            async with asyncio.timeout(timeout_s):
-                answer = await self._links.active.call(LEAVE, request, timeout_s=timeout_s)
-                while self._view.fresh().replicas.leader_count(self.server_id) > answer.led:
-                    await moved.wait()
-                    moved.clear()
-        except (StromError, TimeoutError) as error:
-            logger.info("stopping without other leaders: %s", error or "it takes too long")
-        finally:
-            forget()
+    async def _leave(self, within_s: float) -> None:
+        if self._links is not None and self._view is not None and self._registration is not None:
+            request = LeaveRequest(server_id=self.server_id, incarnation=self.incarnation)
+            await leave(self._links, self._view, request, within_s=within_s)
