@@ -29,6 +29,8 @@ class Actor(threading.Thread):
         """Errors that said: the same call may succeed later."""
         self.longest_s = 0.0
         """The longest step."""
+        self.longest_from = 0.0
+        """When it began, as ``time.monotonic`` counts."""
         self.failure: BaseException | None = None
         self._address = address
 
@@ -51,7 +53,9 @@ class Actor(threading.Thread):
             self.steps += 1
         except Retry as error:
             self.retries[type(error).__name__] += 1
-        self.longest_s = max(self.longest_s, time.monotonic() - began)
+        took_s = time.monotonic() - began
+        if took_s > self.longest_s:
+            self.longest_s, self.longest_from = took_s, began
 
     def begin(self, db: strom.Database) -> None:
         """Before the first step, on a cluster that is well."""
@@ -63,12 +67,12 @@ class Actor(threading.Thread):
     def end(self) -> None:
         """After the last step, on a cluster that is well again."""
 
-    @property
-    def told(self) -> str:
-        """What it met, in a line."""
+    def told(self, since: float) -> str:
+        """What it met, in a line; the longest step by the seconds of the campaign, which began at ``since``."""
         errors = ", ".join(f"{count} {name}" for name, count in self.retries.items())
         more = f"; ended by {self.failure!r}" if self.failure is not None else ""
-        return f"{self.name}: {self.steps} steps, longest {self.longest_s:.1f} s{'; ' + errors if errors else ''}{more}"
+        longest = f"longest {self.longest_s:.1f} s, from {self.longest_from - since:.1f} s on"
+        return f"{self.name}: {self.steps} steps, {longest}{'; ' + errors if errors else ''}{more}"
 
 
 def is_final(error: BaseException) -> bool:

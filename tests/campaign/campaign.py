@@ -18,6 +18,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,9 +62,11 @@ from waiting import pause_blocking, until_blocking
 TABLETS = 3
 BUCKETS = 3
 WRITERS = 3
-WELL_AGAIN_S = 90.0
-STOP_S = 90.0
-COPIED_S = 180.0
+STUCK_S = 120.0
+"""What moves is waited for: only what has not changed for so long will not come to its end. Other programs may have
+the machine."""
+LIFE_S = 300.0
+"""For a process to start or to stop; how long stops take is what tests/server/membership tries."""
 TOLD_FROM_S = 1.0
 SETTINGS = {
     "data-disk.free-bytes-min": "8mb",
@@ -99,8 +102,11 @@ class Report:
 class Campaign:
     """One of them, from its first process to its last check."""
 
-    def __init__(self, folder: Path, seed: int, *, pipeline: bool = True, quiet: bool = False) -> None:
+    def __init__(
+        self, folder: Path, seed: int, *, pipeline: bool = True, quiet: bool = False, zookeepers: int = 3
+    ) -> None:
         self.folder = folder
+        self.zookeepers = zookeepers
         self.pipeline = pipeline
         self.seed = seed
         self.report = Report()
@@ -120,7 +126,7 @@ class Campaign:
                         self.folder,
                         tablets=TABLETS,
                         coordinators=2,
-                        zookeepers=3,
+                        zookeepers=self.zookeepers,
                         settings=settings,
                         board=board,
                     )
@@ -137,6 +143,8 @@ class Campaign:
         self, cluster: ClusterProcess, board: Switchboard, disk: SmallDisk | None, events: int, seconds: float
     ) -> None:
         clock = self._false_clock(cluster.tablets[2])
+        for one in cluster.roles:
+            one.start_timeout_s = one.stop_timeout_s = LIFE_S
         cluster.start()
         with strom.connect(cluster.address) as db:
             self._make_tables(db)
@@ -237,18 +245,17 @@ class Campaign:
         trouble.wait_started()
         self._look(trouble, actors)
         self.say("all events are over; waiting until all copies are in sync")
-        try:
-            until_blocking(lambda: self._all_in_sync(trouble.db), WELL_AGAIN_S)
-        except AssertionError:
-            raise Broken(
-                f"copies are not in sync after {WELL_AGAIN_S} s: {trouble.db.bucket_copies()}"
-            ) from None
+        _until_stuck(
+            lambda: self._all_in_sync(trouble.db),
+            lambda: trouble.db.bucket_copies(),
+            "copies are not in sync",
+        )
         for one in actors:
             one.over.set()
         for one in actors:
-            one.join(STOP_S)
-            demand(not one.is_alive(), f"{one.name} does not come to an end in {STOP_S} s")
-        self.report.actors = [one.told for one in actors]
+            one.join(STUCK_S)
+            demand(not one.is_alive(), f"{one.name} does not come to an end in {STUCK_S} s")
+        self.report.actors = [one.told(self._began) for one in actors]
 
     @staticmethod
     def _all_in_sync(db: strom.Database) -> bool:
@@ -280,11 +287,10 @@ class Campaign:
         if not self.pipeline:
             return
         self.say("waiting for the copy and the lake")
-        try:
-            until_blocking(lambda: is_copied(trouble.db), COPIED_S)
-        except AssertionError:
-            copied, keys = rows_of(trouble.db, COPIED), rows_of(trouble.db, KEYS)
-            raise Broken(f"after {COPIED_S} s the copy is {copied}, and should be {keys}") from None
+        keys = rows_of(trouble.db, KEYS)
+        _until_stuck(
+            lambda: is_copied(trouble.db), lambda: rows_of(trouble.db, COPIED), f"the copy should be {keys}"
+        )
         self.report.actors += [program.told for program in trouble.programs]
         for program in trouble.programs:
             program.kill()
@@ -302,6 +308,30 @@ class Campaign:
         """A line of progress."""
         if not self._quiet:
             print(f"{time.monotonic() - self._began:7.1f} s {line}", flush=True)
+
+
+def _until_stuck(holds: Callable[[], bool], state: Callable[[], object], wrong: str) -> None:
+    """Wait until it holds, for as long as something moves on the way there."""
+    known, over = state(), False
+
+    def moved() -> bool:
+        nonlocal known, over
+        before, over = known, holds()
+        known = known if over else state()
+        return over or known != before
+
+    while not over:
+        try:
+            until_blocking(moved, STUCK_S)
+        except AssertionError:
+            raise Broken(f"{wrong}, and nothing has changed for {STUCK_S} s: {known}") from None
+
+
+def _copies(db: strom.Database) -> object:
+    try:
+        return db.bucket_copies()
+    except StromError as error:
+        return error.message
 
 
 def main(arguments: list[str]) -> int:

@@ -11,6 +11,14 @@ import pytest
 from campaign.campaign import Campaign
 
 EVENTS = 200
+FEW = 4
+FEW_SEED = 5
+
+
+def test_a_few_events_break_no_promise(tmp_path: Path) -> None:
+    report = Campaign(tmp_path, FEW_SEED, pipeline=False, quiet=True, zookeepers=1).run(FEW)
+    assert report.events.total() == FEW
+    assert min(report.rows, report.operations, report.transactions, report.batches) > 0
 
 
 @pytest.mark.torture

@@ -38,6 +38,8 @@ class ForegroundProcess:
         self.settings = dict(settings or {})
         self.environment: dict[str, str] = {}
         """In addition to that of this process."""
+        self.start_timeout_s = START_TIMEOUT_S
+        self.stop_timeout_s = STOP_TIMEOUT_S
         self.started_in_s = 0.0
         """How long the last start took, from the command to being ready."""
         self._ready: dict[str, Any] = {}
@@ -77,9 +79,9 @@ class ForegroundProcess:
             if code is not None:
                 self._ended()
                 raise ServerFailed(f"the server ended with code {code}:\n{self.output()}")
-            if time.monotonic() - self._began > START_TIMEOUT_S:
+            if time.monotonic() - self._began > self.start_timeout_s:
                 self.kill()
-                raise ServerFailed(f"the server was not ready in {START_TIMEOUT_S} s:\n{self.output()}")
+                raise ServerFailed(f"the server was not ready in {self.start_timeout_s} s:\n{self.output()}")
             time.sleep(POLL_S)
         self.started_in_s = time.monotonic() - self._began
         self._ready = json.loads(self._ready_path.read_text())
@@ -107,10 +109,12 @@ class ForegroundProcess:
         self.resume()
         process.send_signal(number)
         try:
-            code = process.wait(STOP_TIMEOUT_S)
+            code = process.wait(self.stop_timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ServerFailed(f"the server did not stop in {STOP_TIMEOUT_S} s:\n{self.output()}") from None
+            raise ServerFailed(
+                f"the server did not stop in {self.stop_timeout_s} s:\n{self.output()}"
+            ) from None
         self._ended()
         return code
 
