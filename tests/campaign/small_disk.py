@@ -1,16 +1,14 @@
-"""A disk of a few hundred megabytes that can be filled: a file system in memory, mounted where a folder is."""
+"""A small disk that can be full: a file system in memory, mounted where a folder is, which is made smaller."""
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 SIZE_MB = 384
-FILLER = "filler"
-PAGE = 4096
+ATTEMPTS = 20
 
 
 class SmallDisk:
@@ -22,27 +20,22 @@ class SmallDisk:
         _command("mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "strom-campaign", str(folder))
 
     def fill(self, leave_bytes: int) -> None:
-        """Leave only so much; a server that writes meanwhile may leave less, or free some.
-
-        What the file system shows as free it need not give at once, so less and less is asked for, down to a page.
-        """
-        with (self.folder / FILLER).open("wb") as file:
-            part = 1.0
-            while (room := int((self._room() - leave_bytes) * part) // PAGE * PAGE) > 0:
-                try:
-                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, room)
-                except OSError as error:
-                    if error.errno != errno.ENOSPC:
-                        raise
-                    part /= 2
-
-    def _room(self) -> int:
-        found = os.statvfs(self.folder)
-        return found.f_bavail * found.f_frsize
+        """Leave only so much; a server that frees some while it is measured has a little more."""
+        for _ in range(ATTEMPTS):
+            found = os.statvfs(self.folder)
+            used = (found.f_blocks - found.f_bfree) * found.f_frsize
+            try:
+                return self._resize(used + leave_bytes)
+            except subprocess.CalledProcessError:
+                continue  # more is used by now
+        raise RuntimeError(f"{self.folder} grows faster than it can be filled")
 
     def free(self) -> None:
         """Give the room back."""
-        (self.folder / FILLER).unlink(missing_ok=True)
+        self._resize(SIZE_MB << 20)
+
+    def _resize(self, size_bytes: int) -> None:
+        _command("mount", "-o", f"remount,size={size_bytes}", str(self.folder))
 
     def close(self, evidence: Path | None) -> None:
         """Unmount it; what is on it goes, or is copied."""

@@ -7,7 +7,6 @@ from collections import Counter
 import strom
 from campaign.actor import Actor
 from strom.api.transaction import Transaction as Staged
-from strom.errors import StageNotFound
 
 ENTRIES = "entries"
 BALANCES = "balances"
@@ -43,14 +42,8 @@ class TransactionWriter(Actor):
         if self.chance.random() < 0.1:
             self._give_up()
             return
-        try:
-            with self._db.transaction(self.name, version=self.version) as tx:
-                self._write(tx)
-        except (
-            StageNotFound
-        ) as error:  # its server is gone with what was not sealed: the rows are staged again
-            self.retries[type(error).__name__] += 1
-            return
+        with self._db.transaction(self.name, version=self.version) as tx:
+            self._write(tx)
         self.published.add(self.version)
         self.version += 1
 

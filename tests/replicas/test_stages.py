@@ -8,7 +8,8 @@ import pytest
 
 from replicas.scene import BUCKET, ReplicaScene, play, rows
 from strom.aio.transaction import Transaction
-from strom.errors import StorageFull, StromError
+from strom.client.write import staging
+from strom.errors import StageNotFound, StorageFull, StromError
 from strom.log.groups import Group
 from strom.runtime.files import File
 
@@ -201,3 +202,51 @@ def test_a_group_whose_closing_found_no_room_is_closed_though_nothing_more_comes
         assert scene.in_sync == {0, 1, 2}
 
     play(scenario, durability=durability, replica_lag_max="60 s")
+
+
+@BOTH
+@pytest.mark.parametrize("more", [False, True])
+def test_what_was_staged_at_a_leader_that_dies_is_staged_at_the_next_one(durability: str, more: bool) -> None:
+    """Before its seal a stage is on one server only. Its loss is found by the next piece, or by the seal."""
+
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        tx = await half_staged(scene)
+        await scene.kill_leader()
+        if more:
+            await tx.append("events", rows(5, 6))
+        await tx.commit()
+        await scene.append(7)
+        assert await scene.numbers() == [1, 2, 3, 4, *([5, 6] if more else []), 7]
+
+    play(scenario, durability=durability)
+
+
+async def half_staged(scene: ReplicaScene) -> Transaction:
+    """A transaction whose leader has acknowledged two pieces."""
+    tx = scene.database.transaction("load", 1)
+    for numbers in ((1, 2), (3, 4)):
+        await tx.append("events", rows(*numbers))
+        (writer,) = tx._writers.values()
+        await writer.flush()
+    assert writer.stage_call.pieces == {BUCKET: 2}
+    return tx
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_more_than_is_kept_has_to_be_staged_again_by_the_caller(
+    more: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        tx = await half_staged(scene)
+        await scene.kill_leader()
+        if more:
+            await tx.append("events", rows(5, 6))
+        with pytest.raises(StageNotFound):
+            await tx.commit()
+        await scene.append(7)
+        assert await scene.numbers() == [7]
+
+    monkeypatch.setattr(staging, "KEPT_BYTES_MAX", 10)
+    play(scenario)

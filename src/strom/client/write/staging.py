@@ -4,6 +4,9 @@ The batches of a staging writer go into stages: routed, batched and sent in the 
 appends and upserts. ``seal`` makes the stages durable and returns plain facts about them, which can be sent to the
 process that decides (a transaction, a Spark driver). A stage that no decision lists expires with its lease;
 ``drop_stages`` only frees its space earlier.
+
+A stage that is not sealed is on one server only. Its pieces are kept here until it is, as far as they are few
+(``KEPT_BYTES_MAX``): when that server is gone, the next leader of the bucket gets all of them again.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from strom.client.cluster.address import Address
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
@@ -22,7 +26,7 @@ from strom.client.write.key_writer import KeyWriter
 from strom.client.write.row_writer import Intake, RowWriter
 from strom.client.write.upsert_call import UpsertCall
 from strom.client.write.write_call import Outcomes, WriteCall
-from strom.errors import ConnectionClosed, StromError
+from strom.errors import Busy, ConnectionClosed, StageNotFound, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import DROP_STAGES, STAGE_ROWS
 from strom.protocol.error_codes import error_of
@@ -33,6 +37,8 @@ from strom.record.layout import NO_WRITER_ID
 from strom.runtime.random import Randomness
 
 SEALS_AT_ONCE = 64
+KEPT_BYTES_MAX = 32 * 1024 * 1024
+"""Of one task and table. With more, a lost server is told (``StageNotFound``), and all of it has to be staged again."""
 IN_FLIGHT = 1
 """Pieces of a stage are taken in order. One at a time, so that a lost answer never leaves a gap."""
 STAGING = WriterOptions(in_flight_max=IN_FLIGHT, patient=True, linger_ms=1_000)
@@ -87,11 +93,20 @@ class StageCall:
         self._table_id = table_id
         self._order = order
         self._pieces: dict[BucketId, int] = {}
+        self._kept: dict[BucketId, list[wire.StageRowsRequest]] | None = {}
+        """What was sent, in order; None when it became too much."""
+        self._kept_bytes = 0
+        self._lost: set[BucketId] = set()
+        """Buckets whose stage is gone, so that all of it goes out again with the next piece."""
 
     @property
     def pieces(self) -> dict[BucketId, int]:
         """How many pieces were sent to each bucket."""
         return dict(self._pieces)
+
+    def kept(self, bucket: BucketId) -> Sequence[wire.StageRowsRequest] | None:
+        """All pieces that were sent to a bucket, to send them again; None when they were too many to keep."""
+        return None if self._kept is None else self._kept.get(bucket, [])
 
     def encode(
         self, pieces: Sequence[Any], form: int, *, writer_id: int, sequence: int
@@ -100,15 +115,38 @@ class StageCall:
 
     def requests(self, batches: Sequence[Outgoing]) -> Iterator[tuple[Message, Sequence[Outgoing]]]:
         for batch in batches:
-            self._pieces[batch.bucket] = max(batch.sequence + 1, self._pieces.get(batch.bucket, 0))
+            bucket = batch.bucket
+            self._pieces[bucket] = max(batch.sequence + 1, self._pieces.get(bucket, 0))
+            if bucket in self._lost:
+                self._lost.discard(bucket)
+                for earlier in (self.kept(bucket) or [])[: batch.sequence]:
+                    yield earlier, []
             columns = self._inner.form(batch.form).columns if isinstance(self._inner, UpsertCall) else ()
-            request = stage_request(self._order, batch.bucket, batch.sequence)
+            request = stage_request(self._order, bucket, batch.sequence)
             request.columns, request.records = columns, batch.records
+            self._keep(bucket, request, batch)
             yield request, [batch]
 
+    def _keep(self, bucket: BucketId, request: wire.StageRowsRequest, batch: Outgoing) -> None:
+        if self._kept is None or len(self._kept.setdefault(bucket, [])) > batch.sequence:
+            return
+        self._kept_bytes += batch.size_bytes
+        if self._kept_bytes > KEPT_BYTES_MAX:
+            self._kept = None
+            return
+        own = stage_request(self._order, bucket, batch.sequence)
+        # What lies in the memory of the caller may change once it is acknowledged.
+        records = batch.encoded.joined() if isinstance(batch.encoded, Gathered) else batch.records
+        own.columns, own.records = request.columns, records
+        self._kept[bucket].append(own)
+
     def outcomes(self, response: wire.StageRowsResponse) -> Outcomes:
+        where = (response.partition_id, response.bucket_id or 0)
         error = error_of(response.error_code, response.error_message) if response.error_code else None
-        return {(response.partition_id, response.bucket_id or 0): error}
+        if isinstance(error, StageNotFound) and self._kept is not None:
+            self._lost.add(BucketId(self._table_id, *where))
+            error = Busy(f"all of it is staged again: {error.message}")
+        return {where: error}
 
 
 def stage_request(
@@ -176,12 +214,27 @@ class _Staged(RowWriter):
 
         async def attempt() -> wire.StageRowsResponse:
             address = self._cluster.leader(bucket)
-            answer = await self._cluster.call(address, STAGE_ROWS, request, lane="write")
-            if answer.error_code:
-                raise error_of(answer.error_code, answer.error_message)
-            return answer
+            try:
+                return await self._ask(address, request)
+            except StageNotFound as error:
+                kept = self.stage_call.kept(bucket)
+                if kept is None:
+                    raise
+                lost = error
+            try:
+                for piece in kept:
+                    await self._ask(address, piece)
+                return await self._ask(address, request)
+            except StageNotFound:
+                raise Busy(f"another server leads by now: {lost.message}") from lost
 
         return await self._cluster.at_leaders(self._table, [bucket], attempt)
+
+    async def _ask(self, address: Address, request: wire.StageRowsRequest) -> wire.StageRowsResponse:
+        answer = await self._cluster.call(address, STAGE_ROWS, request, lane="write")
+        if answer.error_code:
+            raise error_of(answer.error_code, answer.error_message)
+        return answer
 
     async def give_up(self) -> None:
         """Finish without sealing, and let the servers free what they have."""
