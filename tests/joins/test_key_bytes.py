@@ -59,6 +59,9 @@ def test_keys_of_every_fixed_width_are_read_back() -> None:
 def test_bytes_that_are_no_key_are_told(name: bytes) -> None:
     with pytest.raises(InvalidRequest, match="rebuild=True"):
         decoded(pa.array([name], pa.binary()), [pa.string()])
+    whole = b"\x04\0\0\0abcd"
+    with pytest.raises(InvalidRequest, match="rebuild=True"):
+        decoded(pa.array([whole, name, whole], pa.binary()), [pa.string()])
 
 
 def test_an_empty_text_is_a_key_and_not_an_empty_one() -> None:

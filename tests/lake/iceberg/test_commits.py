@@ -263,6 +263,16 @@ def test_manifests_do_not_pile_up(lake: Lake) -> None:
     assert lake.head.totals.files == 20
 
 
+def test_manifests_that_are_merged_keep_every_row(lake: Lake) -> None:
+    """Of every size: what was merged before is merged again with its like only, and stays."""
+    for number in range(20):
+        lake.round(lake.file(events(number), [number]), end=number + 1)
+    assert len(lake.table.snapshot().manifests(lake.table.io)) < 12
+    assert lake.ids() == _read_back(lake) == list(range(20))
+    lake.round(end=21, dead=[3, 11])
+    assert lake.ids() == _read_back(lake) == [number for number in range(20) if number not in (3, 11)]
+
+
 def test_a_round_without_rows_still_moves_the_offsets(lake: Lake) -> None:
     lake.round(end=7)
     assert read_head(lake.table).offsets == {LakeKey(None, 0): Tiered(7, 1)}

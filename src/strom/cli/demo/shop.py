@@ -141,21 +141,19 @@ class Shop:
         chosen = [int(mixed(number, seed)) % high for number in range(high, high + 20)]
         changed = {number: order(number, seed) for number in chosen if number in self.orders}
         fresh = {number: order(number, seed) for number in range(high, high + 10)}
-        cancelled = list(changed)[:2]
-        self._put("orders", [*changed.values(), *fresh.values()])
-        self._drop("orders", cancelled)
-        self._put("payments", [payment(number, seed) for number in list(fresh)[::2]])
-        taken = [number for number in chosen[::7] if number in self.payments]
-        self._drop("payments", taken)
-        return len(changed) + len(fresh) + len(cancelled) + len(list(fresh)[::2]) + len(taken)
+        made = self._put("orders", [*changed.values(), *fresh.values()])
+        made += self._drop("orders", list(changed)[:2])
+        made += self._put("payments", [payment(number, seed) for number in list(fresh)[::2]])
+        return made + self._drop("payments", [number for number in chosen[::7] if number in self.payments])
 
-    def _put(self, name: str, rows: list[dict[str, Any]]) -> None:
+    def _put(self, name: str, rows: list[dict[str, Any]]) -> int:
         table, key = self.table(name), f"{name[:-1]}_id"
         table.upsert(rows)
         table.flush()
         getattr(self, name).update({row[key]: row for row in rows})
+        return len(rows)
 
-    def _drop(self, name: str, keys: list[int]) -> None:
+    def _drop(self, name: str, keys: list[int]) -> int:
         table, known = self.table(name), getattr(self, name)
         keys = [key for key in dict.fromkeys(keys) if key in known]
         if keys:
@@ -163,6 +161,7 @@ class Shop:
             table.flush()
         for key in keys:
             del known[key]
+        return len(keys)
 
     # --- what must be -----------------------------------------------------------------------------------------
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from strom.client.input.row_files.file_rows import FileRows
 from strom.errors import SchemaMismatch
+
+
+@contextmanager
+def _told(problem: str) -> Iterator[None]:
+    """Say so when Arrow cannot read the bytes. Errors of the disk have a number, Arrow's own have none."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise SchemaMismatch(f"{problem}: {error}") from error
 
 
 class ParquetRows(FileRows):
@@ -18,11 +30,8 @@ class ParquetRows(FileRows):
 
         piped = self.bytes_total is None
         source = pa.BufferReader(self.stream.read()) if piped else pa.OSFile(self.stream.name)
-        with self.stream, source:
-            try:
-                file = parquet.ParquetFile(source)
-            except pa.ArrowInvalid as error:
-                raise SchemaMismatch(f"this is not a Parquet file: {error}") from error
+        with self.stream, source, _told("this is not a Parquet file, or it is damaged"):
+            file = parquet.ParquetFile(source)
             rows_total = max(file.metadata.num_rows, 1)
             rows = 0
             for batch in file.iter_batches(batch_size=self.batch_rows):
@@ -34,13 +43,14 @@ class ArrowRows(FileRows):
     """An Arrow IPC stream. It is read in the caller's thread, so a Python file is safe here."""
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
-        try:
-            with self.stream, pa.ipc.open_stream(self.stream) as reader:
-                for batch in reader:
-                    for start in range(0, batch.num_rows, self.batch_rows):
-                        yield batch.slice(start, self.batch_rows), self._done()
-        except pa.ArrowInvalid as error:
-            raise SchemaMismatch(f"this is not an Arrow stream: {error}") from error
+        with (
+            self.stream,
+            _told("this is not an Arrow stream, or it is damaged"),
+            pa.ipc.open_stream(self.stream) as reader,
+        ):
+            for batch in reader:
+                for start in range(0, batch.num_rows, self.batch_rows):
+                    yield batch.slice(start, self.batch_rows), self._done()
 
     def _done(self) -> int:
         try:
