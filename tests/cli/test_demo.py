@@ -55,6 +55,19 @@ def test_a_check_that_fails_ends_the_story_badly(capsys: pytest.CaptureFixture[s
     assert "1 of 2 checks FAILED" in capsys.readouterr().out
 
 
+def test_a_table_of_the_story_has_numbers_on_the_right_and_words_on_the_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Story().table(["who", "rows", "share"], [["Ann", 5, 0.5], ["Benedict", 12_345, 0.25]])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines == [
+        "who         rows  share",
+        "────────  ──────  ─────",
+        "Ann            5   0.50",
+        "Benedict  12,345   0.25",
+    ]
+
+
 def test_the_story_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     story, long = Story(), "words that go on and on " * 8
     story.chapter("A title", long)

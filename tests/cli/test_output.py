@@ -92,3 +92,16 @@ def test_facts_that_do_not_fit_the_terminal_have_a_line_each(
     assert capsys.readouterr().out.splitlines()[0].split() == columns
     print_rows([], OutputForm.table, columns)
     assert capsys.readouterr().out.splitlines()[0].split() == columns
+
+
+def test_a_fact_that_one_row_lacks_has_its_line_there_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_rows([{**WIDE[0], "problem": "lost"}, WIDE[0]], OutputForm.table, list(WIDE[0]))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line] == ["sink", "tables", "query", "problem"] * 2
+    assert [line for line in lines if line.startswith("problem")] == [
+        f"{'problem':<17} {one}" for one in ("lost", "-")
+    ]
+    assert lines.count("") == 1, "an empty line between two rows"

@@ -216,6 +216,18 @@ def test_every_moment_can_be_had_again(disk: ForgettingDisk) -> None:
         assert ForgettingDisk.at(disk.trace, count).size("/data/a") == sizes[count]
 
 
+def test_what_was_refused_is_no_moment(disk: ForgettingDisk) -> None:
+    with_synced_file(disk, b"1")
+    before = len(disk.trace)
+    for name in ("/none/a", "/data/none/a", "/data/a/b"):
+        with pytest.raises(OSError):
+            disk.open(name, create=True)
+    with pytest.raises(FileNotFoundError):
+        disk.open("/data/none")
+    assert len(disk.trace) == before
+    assert disk.list("/data") == ["a"]
+
+
 def test_moments_are_disks_of_their_own_with_a_history_of_their_own(disk: ForgettingDisk) -> None:
     with_synced_file(disk, b"1")
     crashed = ForgettingDisk.at(disk.trace, len(disk.trace))

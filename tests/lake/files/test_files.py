@@ -17,6 +17,7 @@ from lake.lake_places import EVENTS, events, planned, storage_in, written
 from strategies import data_types, predicates, record_batches, same, schemas
 from strom.errors import LakeCorrupt, LakeUnsupported
 from strom.lake.files import sidecar
+from strom.lake.files.arrow_types import lake_schema, leaves
 from strom.lake.files.bounds import may_match, widened
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_reader import read_file, read_offsets
@@ -211,11 +212,50 @@ def test_long_text_has_bounds_that_enclose_it(tmp_path: Path) -> None:
     assert not may_match((col("x") < "a").check(schema), schema, widened({}, schema, [file]))
 
 
-def test_a_nan_takes_the_bounds_away(tmp_path: Path) -> None:
-    schema, file = _stats(tmp_path, pa.array([1.0, float("nan")]))
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_a_nan_takes_the_bounds_away(tmp_path: Path, kind: pa.DataType) -> None:
+    schema, file = _stats(tmp_path, pa.array([1.0, float("nan")], kind))
     assert file.columns[1].nans == 1
     assert file.columns[1].lower is None
     assert widened({}, schema, [file]) == {0: UNKNOWN}
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_floats_have_their_exact_bounds_also_within_rows(tmp_path: Path, kind: pa.DataType) -> None:
+    inner = pa.struct([("n", pa.int32()), ("f", kind)])
+    _, plain = _stats(tmp_path, pa.array([2.5, None, -1.5], kind))
+    one = plain.columns[1]
+    assert (one.nulls, one.nans) == (1, 0)
+    assert one.lower is not None
+    rows = [{"n": 1, "f": 2.5}, None, {"n": None, "f": -1.5}]
+    _, nested = _stats(tmp_path, pa.array(rows, inner))
+    assert (one.lower, one.upper) in [(found.lower, found.upper) for found in nested.columns.values()]
+    _, strange = _stats(tmp_path, pa.array([*rows, {"n": 1, "f": float("nan")}], inner))
+    assert [found.nans for found in strange.columns.values() if found.nans] == [1]
+
+
+POINT = pa.struct([("n", pa.int32()), ("f", pa.float64())])
+
+
+@pytest.mark.parametrize(
+    ("column", "nested"),
+    [
+        (pa.array([[{"n": 1, "f": 2.0}, {"n": 7, "f": 9.0}], []], pa.list_(POINT)), 2),
+        (pa.array([[3, 1], None], pa.list_(pa.int32())), 1),
+        (pa.array([[[{"n": 1, "f": 2.0}]]], pa.list_(pa.list_(POINT))), 2),
+        (pa.array([[("a", {"n": 1, "f": 2.0})]], pa.map_(pa.string(), POINT)), 3),
+        (pa.array([{"inner": [{"n": 5, "f": 1.0}]}], pa.struct([("inner", pa.list_(POINT))])), 2),
+    ],
+    ids=["rows", "numbers", "lists of rows", "map to rows", "rows in a row"],
+)
+def test_what_comes_many_times_in_a_row_has_no_bounds(tmp_path: Path, column: pa.Array, nested: int) -> None:
+    """Iceberg gives bounds of values that a row has once."""
+    schema, file = _stats(tmp_path, column)
+    own = lake_schema(schema).field("x")
+    found = leaves(pa.schema([own]))
+    assert [one.repeated for one in found] == [True] * nested
+    for one in found:
+        assert (file.columns[one.field_id].lower, file.columns[one.field_id].upper) == (None, None)
 
 
 def test_decimals_have_exact_bounds(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from lake.lake_places import Lake, events, planned
 from strom.client.plan.log_plan import ScanPlan
 from strom.errors import LakeCorrupt
-from strom.lake.files.file_reader import LakeFile, read_file
+from strom.lake.files.file_reader import LakeFile, deleted_rows, read_file
 from strom.lake.read import union_files
 from strom.lake.read.union_files import read_planned
 from strom.lake.read.union_plan import LakeLimits, UnionPlan
@@ -72,6 +73,21 @@ def test_the_column_of_offsets_is_not_read_for_it(
     monkeypatch.setattr(union_files, "read_file", watched)
     assert ids(lake, file_of(lake, offsets), offsets[2]) == [*offsets[:2], *offsets[3:]]
     assert asked == [["id"]]
+
+
+@pytest.mark.parametrize("deleted", [(0,), (0, 2), (1, 1)])
+def test_a_row_that_two_files_of_deletes_name_is_one_row(lake: Lake, deleted: tuple[int, ...]) -> None:
+    """As two engines leave them that delete it side by side."""
+    file = file_of(lake, [5, 7, 11, 12], *deleted)
+    left = [offset for row, offset in enumerate([5, 7, 11, 12]) if row not in deleted]
+    (deletes,) = file.deletes
+    again = f"{lake.table.location}/data/again.parquet"
+    lake.table.storage.write(again, bytes(lake.table.storage.read(deletes)))
+    for named in ((deletes, again), (deletes, again, deletes)):
+        both = dataclasses.replace(file, deletes=named)
+        assert deleted_rows(lake.table.storage, both).tolist() == sorted(set(deleted))
+        assert ids(lake, both) == left
+        assert ids(lake, both, 12) == [offset for offset in left if offset != 12]
 
 
 def test_offsets_that_the_file_does_not_hold_take_no_row(lake: Lake) -> None:
