@@ -189,3 +189,70 @@ def test_a_server_that_gets_a_copy_again_gets_another_placement() -> None:
 def test_no_copy_goes_where_too_few_would_be_in_sync() -> None:
     small = elections.want(_entry(), (1,)).entry
     assert elections.advance_move(small, _registered(), GROUP) is None
+
+
+# --- a leader that lives and is cut off from its copies -----------------------------------------------------------
+
+
+def _replaced(
+    cut_from: dict[int, set[int]], *in_sync: int, alive: tuple[int, ...] = (1, 2, 3)
+) -> BucketEntry | None:
+    change = elections.replace_cut_off(_entry(*in_sync), _registered(), alive, cut_from, GROUP)
+    return None if change is None else change.entry
+
+
+def test_a_leader_that_all_its_followers_miss_is_replaced_and_leaves_the_set_in_the_same_commit() -> None:
+    entry = _replaced({2: {1}, 3: {1}})
+    assert entry is not None
+    assert (entry.leader, entry.incarnation, entry.epoch) == (2, 12, 6)
+    assert [one.server_id for one in entry.in_sync] == [2, 3]
+
+
+def test_a_cut_off_leader_stays_in_the_set_where_too_few_would_be_left() -> None:
+    """R9: server 3 was taken out before, when it fell behind."""
+    entry = _replaced({2: {1}, 3: {1}}, 1, 2)
+    assert entry is not None
+    assert entry.leader == 2
+    assert [one.server_id for one in entry.in_sync] == [1, 2]
+
+
+def test_only_a_copy_in_sync_replaces_a_cut_off_leader() -> None:
+    entry = _replaced({2: {1}, 3: {1}}, 1, 3)
+    assert entry is not None
+    assert entry.leader == 3
+    assert _replaced({2: {1}, 3: {1}}, 1) is None
+
+
+def test_a_leader_that_one_follower_misses_stays() -> None:
+    assert _replaced({2: {1}}) is None
+    assert _replaced({2: {1}, 3: {2}}) is None
+    assert _replaced({}) is None
+
+
+def test_copies_that_are_gone_miss_nobody() -> None:
+    assert _replaced({2: {1}, 3: {1}}, alive=(1, 2)) is None
+
+
+def test_a_leader_that_is_gone_is_for_the_usual_election() -> None:
+    assert _replaced({2: {1}, 3: {1}}, alive=(2, 3)) is None
+
+
+def test_where_nobody_reaches_anybody_the_leader_stays() -> None:
+    assert _replaced({2: {1, 3}, 3: {1, 2}}) is None
+
+
+def test_of_those_that_miss_the_leader_one_that_the_others_reach_leads() -> None:
+    entry = _replaced({2: {1}, 3: {1, 2}})
+    assert entry is not None
+    assert entry.leader == 3
+
+
+def test_with_more_copies_more_must_miss_the_leader_than_do_not() -> None:
+    replicas = tuple(Assignment(one, 1) for one in (1, 2, 3, 4, 5))
+    five = replace(_entry(1, 2, 3, 4, 5), replicas=replicas, wanted=(1, 2, 3, 4, 5))
+    servers = _registered() | {5: Registration(5, 15, (DataDisk("disk 5", 1),))}
+    alive = (1, 2, 3, 4, 5)
+    assert elections.replace_cut_off(five, servers, alive, {2: {1}, 3: {1}}, GROUP) is None
+    change = elections.replace_cut_off(five, servers, alive, {2: {1}, 3: {1}, 4: {1}}, GROUP)
+    assert change is not None
+    assert change.entry.leader == 2

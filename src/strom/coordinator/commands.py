@@ -27,6 +27,7 @@ from strom.coordinator.replicas import (
     move_leaders_away,
     prefer_leaders,
     reassign,
+    replace_cut_off_leaders,
 )
 from strom.coordinator.servers import reassign_leaders, register_coordinator, register_server
 from strom.coordinator.sinks import decide, drop_sink, forget_sinks, raise_floor, skip_lost
@@ -75,6 +76,7 @@ __all__ = [
     "register_coordinator",
     "register_server",
     "remove_tags",
+    "replace_cut_off_leaders",
     "retire",
     "skip_lost",
     "start_rebalance",

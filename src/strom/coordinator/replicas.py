@@ -52,6 +52,23 @@ def elect_leaders(
     )
 
 
+def replace_cut_off_leaders(
+    catalog: Catalog,
+    cut_from: Mapping[int, Collection[int]],
+    *,
+    alive: Collection[int],
+) -> UpdatePlan[ChangedBuckets]:
+    """Other leaders for buckets whose followers cannot reach the one they have; see ``elections.replace_cut_off``."""
+    missed = sorted({one for leaders in cut_from.values() for one in leaders})
+    return _many(
+        catalog,
+        [one for server_id in missed for one in catalog.replicas.led_by(server_id)],
+        lambda entry, promise: elections.replace_cut_off(
+            entry, catalog.registrations, alive, cut_from, promise
+        ),
+    )
+
+
 def drop_dead_members(
     catalog: Catalog, servers: Iterable[int], *, alive: Collection[int]
 ) -> UpdatePlan[ChangedBuckets]:

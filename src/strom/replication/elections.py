@@ -92,6 +92,34 @@ def move_leader(
     return _led_by(candidates[0], entry, registrations, alive, promise) if candidates else None
 
 
+def replace_cut_off(
+    entry: BucketEntry,
+    registrations: Registrations,
+    alive: Collection[int],
+    cut_from: Mapping[int, Collection[int]],
+    promise: CopyPromise,
+) -> EntryChange | None:
+    """Another leader for a bucket whose leader lives and is cut off from those that follow it; None: let it be.
+
+    ``cut_from``: by server, the leaders that it cannot reach, as it says itself. Like every election it is safe however
+    wrong that is: the new leader is a sound member, in a new epoch, for which R1 to R4 hold. What is heard decides only
+    whether it is *better*: so many copies must miss the leader that they alone are enough for a watermark
+    (``min.insync``), and more miss it than do not. The old leader leaves the set in the same commit, as far as R9 lets
+    it: the new one need not wait for it.
+    """
+    if not has_leader(entry, registrations, alive):
+        return None
+    others = [one for one in entry.servers if one != entry.leader and one in alive]
+    missing = [one for one in others if entry.leader in cut_from.get(one, ())]
+    if len(missing) < promise.min_insync or 2 * len(missing) <= len(others):
+        return None
+    reached = [one for one in missing if not any(one in cut_from.get(other, ()) for other in missing)]
+    candidates = [one for one in _candidates(entry, registrations, alive, promise) if one in reached]
+    if not candidates:
+        return None
+    return _led_by(candidates[0], entry, registrations, set(alive) - {entry.leader}, promise)
+
+
 def drop_dead(
     entry: BucketEntry, registrations: Registrations, alive: Collection[int], promise: CopyPromise
 ) -> EntryChange | None:

@@ -81,10 +81,14 @@ class HeartbeatRequest(Message):
 
 
 class HeartbeatResponse(Message):
-    """Which process answers: of a tablet server its registration's number, of a coordinator 0 and its ``name``."""
+    """Which process answers: of a tablet server its registration's number, of a coordinator 0 and its ``name``.
+
+    ``cut_from``: the leaders that a tablet server follows, and has not reached for a while.
+    """
 
     incarnation: int = int64(1)
     name: str | None = text(2, default=None)
+    cut_from: Sequence[int] = packed(3, INT32, default=())
 
 
 class HearRequest(Message):

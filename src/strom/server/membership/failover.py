@@ -171,8 +171,22 @@ class Failover:
             await self._recovery.recover(leaderless, self.able())
         if due & gone:
             await self._all(commands.drop_dead_members, due & gone)
+        await self._replace_cut_off()
         if self._moving:
             await self._advance_moves()
+
+    async def _replace_cut_off(self) -> None:
+        """Leaders that live, and that their copies cannot reach."""
+        cut_from = self._watch.cut_from
+        if not cut_from:
+            return
+        replaced, _ = await self._all(commands.replace_cut_off_leaders, cut_from)
+        if replaced:
+            logger.warning(
+                "%d buckets get other leaders: those that they had are cut off from their copies (%s)",
+                replaced,
+                "; ".join(f"{one} does not reach {sorted(those)}" for one, those in cut_from.items()),
+            )
 
     def _entry(self, bucket: BucketId) -> BucketEntry | None:
         return self._view.catalog.replicas.get(bucket)

@@ -15,6 +15,7 @@ from strom.coordinator.liveness import REFUSED_GRACE_S, Gone, Liveness, Verdict
 from strom.errors import Disconnected, RequestTimeout, StromError
 from strom.protocol.api_keys import HEARTBEAT, Api
 from strom.protocol.messages.inner import HeartbeatRequest, HeartbeatResponse
+from strom.rpc.call import Call
 from strom.runtime.tasks import Tasks
 from strom.server.calls.dispatch import CallHandler
 from strom.server.links.inner_link import InnerLink
@@ -46,6 +47,8 @@ class Heartbeats:
         self._tasks = Tasks()
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
+        self.cut_from: dict[int, frozenset[int]] = {}
+        """By server: the leaders that it did not reach when it answered last."""
 
     def follow(self, server_id: int, link: InnerLink, is_expected: IsExpected) -> None:
         """Ask this server from now on."""
@@ -60,6 +63,7 @@ class Heartbeats:
         if asking is not None:
             asking.cancel()
         self.liveness.forget(server_id)
+        self.cut_from.pop(server_id, None)
 
     @property
     def followed(self) -> frozenset[int]:
@@ -97,6 +101,7 @@ class Heartbeats:
             try:
                 answer = await link.call(HEARTBEAT, HeartbeatRequest(), timeout_s=self._patience_s)
                 self._heard(server_id, is_expected(answer))
+                self.cut_from[server_id] = frozenset(answer.cut_from)
             except Disconnected as error:
                 pause_s = self._lost(server_id, refused=bool(error.facts.get("refused")))
             except RequestTimeout:
@@ -141,11 +146,23 @@ class Heartbeats:
 class HeartbeatCalls:
     """Answers in every server of a cluster."""
 
-    def __init__(self, incarnation: int, name: str | None = None) -> None:
+    def __init__(
+        self, incarnation: int, name: str | None = None, cut_from: Callable[[], Sequence[int]] = tuple
+    ) -> None:
+        """``cut_from``: finds the leaders that cannot be reached from here."""
         self._answer = HeartbeatResponse(incarnation=incarnation, name=name)
+        self._cut_from = cut_from
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
-        return {HEARTBEAT: lambda call: self._answer}
+        return {HEARTBEAT: self.heartbeat}
+
+    def heartbeat(self, call: Call) -> HeartbeatResponse:
+        """Here it is."""
+        cut_from = self._cut_from()
+        if not cut_from:
+            return self._answer
+        answer = self._answer
+        return HeartbeatResponse(incarnation=answer.incarnation, name=answer.name, cut_from=cut_from)
 
 
 def _now() -> float:

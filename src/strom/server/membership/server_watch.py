@@ -58,6 +58,12 @@ class ServerWatch:
         """The tablet servers that do not."""
         return self._tablets.gone
 
+    @property
+    def cut_from(self) -> dict[int, frozenset[int]]:
+        """By tablet server that answers: the leaders that it follows and cannot reach, if there are any."""
+        alive = self.alive
+        return {one: leaders for one, leaders in self._tablets.cut_from.items() if leaders and one in alive}
+
     def is_silent(self, name: str) -> bool:
         """Whether the active coordinator of this name does not answer."""
         return name == self._watched and self._active.liveness.is_suspected(ACTIVE)

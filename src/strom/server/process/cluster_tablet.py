@@ -126,7 +126,9 @@ class ClusterTablet:
             ask=links.ask,
         )
         server.node.expiry.ask = lambda request: links.active.call(EXPIRE_STAGES, request)
-        await server.open(self._asked_to_stop, HeartbeatCalls(self.incarnation), HearingCalls(view))
+        await server.open(
+            self._asked_to_stop, HeartbeatCalls(self.incarnation, cut_from=self._cut_from), HearingCalls(view)
+        )
         await wait.until_answered(lambda: self._register(store, view, folders, server))
         self._watch_contact(store)
         self.site = self._site(view, server, folders)
@@ -159,6 +161,10 @@ class ClusterTablet:
 
     def _own_concerns(self) -> Sequence[Concern]:
         return () if self._contact is None else contact_concerns(self._contact, "this tablet server")
+
+    def _cut_from(self) -> Sequence[int]:
+        replicas = None if self._server is None else self._server.node.replicas
+        return () if replicas is None else replicas.cut_from()
 
     def _open_folders(self, view: CatalogView, cluster_id: str) -> DataFolders:
         before = view.catalog.registrations.get(self.server_id)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 
-from strom.errors import StromError
+from strom.errors import Disconnected, RequestTimeout, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.messages.replication import PullRequest, PullResponse
 from strom.runtime.tasks import Tasks
@@ -59,10 +59,16 @@ class PullLoop:
         self._broken: StromError | None = None
         self._under_way = 0
         self._running: asyncio.Task[None] | None = None
+        self._heard_at = 0.0
+        self._unreached = False
 
     def __len__(self) -> int:
         """How many buckets are followed."""
         return len(self._followed)
+
+    def unreached_s(self, now: float) -> float:
+        """For how long the leader has not been reached though it was tried; 0.0 while it is, or nothing is followed."""
+        return now - self._heard_at if self._unreached and self._followed else 0.0
 
     def follow(self, bucket: FollowingBucket) -> None:
         """Ask for a bucket from now on."""
@@ -92,6 +98,7 @@ class PullLoop:
     async def _run(self) -> None:
         """Sessions, one after the other, as long as there is something to follow."""
         pause = PAUSE_FIRST_S
+        self._heard_at, self._unreached = asyncio.get_running_loop().time(), False
         try:
             while self._followed:
                 began = asyncio.get_running_loop().time()
@@ -154,6 +161,7 @@ class PullLoop:
     async def _call(self, request: PullRequest) -> None:
         try:
             response = await self._ask(request, self._settings.pull_wait_ms / 1000 + GRACE_S)
+            self._heard_at, self._unreached = asyncio.get_running_loop().time(), False
             if response.unknown_session:
                 self._broken = StromError("the leader knows nothing of the session")
             for answer in response.answers:
@@ -162,6 +170,7 @@ class PullLoop:
                     bucket.answered(answer)
         except StromError as error:
             self._broken = error
+            self._unreached = isinstance(error, Disconnected | RequestTimeout)
         finally:
             self._under_way -= 1
             self._woken.set()

@@ -255,6 +255,11 @@ class Replicas:
         following.stop()
         self._loop(following.leader_id).give_up(following)
 
+    def cut_from(self) -> list[int]:
+        """The leaders that are followed here and have not been reached for longer than a copy in sync may be behind."""
+        now, lag_s = asyncio.get_running_loop().time(), self._settings.lag_ms_max / 1000
+        return sorted(one for one, loop in self._loops.items() if loop.unreached_s(now) > lag_s)
+
     def _loop(self, leader_id: int) -> PullLoop:
         loop = self._loops.get(leader_id)
         if loop is None:
