@@ -19,11 +19,13 @@ from log.workbench import (
 )
 from strom.errors import OffsetOutOfRange
 from strom.log import layout as at
+from strom.log.chain import SEALED_OPEN_MAX
 from strom.log.index import Anchor
 from strom.log.reading.slices import LogSlice
 from strom.record.batch import read_header
 from strom.record.encode import encode
 from strom.runtime.files import LocalFiles
+from strom.testing.disk import ForgettingDisk, ForgettingFile
 
 
 def test_a_new_log_is_empty_and_writes_nothing() -> None:
@@ -303,3 +305,51 @@ def test_a_log_knows_its_size() -> None:
     bench = Workbench()
     bench.append_many(40)
     assert bench.log.size_bytes == 40 * len(batch_bytes(0, 3))
+
+
+class OpenedFiles(ForgettingDisk):
+    """Notes which logs are opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+
+    def open(self, path: str, *, create: bool = False) -> ForgettingFile:
+        if path.endswith(at.LOG_SUFFIX):
+            self.opened.append(path)
+        return super().open(path, create=create)
+
+
+def test_the_sealed_segments_that_were_read_last_stay_open_and_no_others() -> None:
+    disk = OpenedFiles()
+    bench = Workbench(disk, segment_bytes=1)
+    bench.append_many(SEALED_OPEN_MAX + 4)
+    bench.reopen()
+
+    def opened_by_reading(*segments: int) -> int:
+        disk.opened.clear()
+        for number in segments:
+            found = bench.log.read(3 * number, until=3 * number + 3, max_bytes=1)
+            assert numbers_of(found)[0] == (3 * number, 3 * number)
+        return len(disk.opened)
+
+    last_read = tuple(range(1, SEALED_OPEN_MAX + 1))
+    opened_by_reading(*last_read)
+    assert opened_by_reading(*last_read, *last_read) == 0
+    assert opened_by_reading(0) == 1
+    assert opened_by_reading(0, *last_read[1:]) == 0, "only the one that was not read for longest had to go"
+    assert opened_by_reading(1) == 1
+
+
+def test_files_that_a_crash_left_under_the_names_of_a_new_segment_are_no_part_of_it() -> None:
+    bench = Workbench(segment_bytes=1)
+    for _ in range(3):
+        base = f"{bench.log.end_offset:020d}"
+        for suffix in (at.LOG_SUFFIX, at.SIDECAR_SUFFIX):
+            bench.disk.make_folder(bench.folder)
+            bench.disk.open(bench.path(base + suffix), create=True).append([b"left" * 1000])
+        bench.append()
+        bench.check()
+    bench.reopen()
+    bench.check()
+    assert bench.log.report.clean

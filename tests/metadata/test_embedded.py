@@ -498,3 +498,12 @@ def test_tables_that_are_not_defined_as_they_were_written_are_damage(tmp_path: P
     with closing(open_store(tmp_path)) as store:
         assert store.notice is not None, "built anew from the second copy"
         assert values(store) == {"a": b"1"}
+
+
+def test_a_place_where_sqlite_keeps_no_write_ahead_log_is_refused() -> None:
+    """As on a file system without shared memory; without that log readers and writers would wait for each other."""
+    with (
+        closing(database.SqliteFile(":memory:", create=True)) as kept_nowhere,
+        pytest.raises(MetadataCorrupt, match="cannot be switched to a write-ahead log"),
+    ):
+        kept_nowhere.use_write_ahead_log()

@@ -67,6 +67,25 @@ def test_a_backup_is_the_data_and_comes_back_whole(tmp_path: Path) -> None:
     assert told[-1] == (len(DATA), len(DATA), facts.size, facts.size)
 
 
+def test_progress_is_told_after_every_file_of_all_files_and_bytes(tmp_path: Path) -> None:
+    source = fill(tmp_path / "data", DATA, NOT_DATA)
+    backing: list[Copied] = []
+    restoring: list[Copied] = []
+    copy_folder(LocalFiles(), str(source), str(tmp_path / "backup"), 5, backing.append)
+    restore(str(tmp_path / "backup"), str(tmp_path / "again"), restoring.append)
+    in_order = sorted(DATA)
+    makes_it_a_folder = "strom.json"  # the last file of a restore
+    for told, names in (
+        (backing, in_order),
+        (restoring, [*(one for one in in_order if one != makes_it_a_folder), makes_it_a_folder]),
+    ):
+        sizes = [len(DATA[name]) for name in names]
+        total = sum(sizes)
+        assert told == [
+            Copied(number, len(DATA), sum(sizes[:number]), total) for number in range(1, len(DATA) + 1)
+        ]
+
+
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("harm", ["flipped", "gone", "longer"])
 def test_what_is_left_of_a_restore_that_failed_is_no_data_folder(

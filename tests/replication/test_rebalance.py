@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from strom.model.bucket import BucketId
 from strom.replication.assignment import ServerLoad, assign
-from strom.replication.rebalance import BucketMove, BucketSite, ServerSite, rebalance
+from strom.replication.rebalance import (
+    EVACUATION,
+    LEADERS_ALONE,
+    BucketMove,
+    BucketSite,
+    RebalanceGoals,
+    ServerSite,
+    rebalance,
+)
 
 
 def _bucket(number: int) -> BucketId:
@@ -152,6 +160,47 @@ def test_any_cluster_becomes_even_and_stays_so(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_who_is_away_or_rests_keeps_its_copies_and_is_given_no_lead(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 6))
+    state = st.sampled_from(["there", "there", "away", "rests", "leaves"])
+    states = [data.draw(state) for _ in range(count)]
+    servers = [
+        ServerSite(
+            number, f"r{number % 2}", leaving=one == "leaves", resting=one == "rests", away=one == "away"
+        )
+        for number, one in enumerate(states)
+    ]
+    sites = [
+        BucketSite(_bucket(number), tuple(data.draw(st.permutations(range(count))))[: min(3, count)], 10)
+        for number in range(data.draw(st.integers(0, 12)))
+    ]
+    goals = data.draw(st.sampled_from([RebalanceGoals(), LEADERS_ALONE, EVACUATION]))
+    after = _after(sites, rebalance(sites, servers, goals))
+    for site, then in zip(sites, after, strict=True):
+        new, gone = set(then.wanted) - set(site.wanted), set(site.wanted) - set(then.wanted)
+        assert not {one for one in new if states[one] in ("away", "leaves")}
+        assert not {one for one in gone if states[one] == "away"}
+        if goals is LEADERS_ALONE:
+            assert (new, gone) == (set(), set())
+        if goals is EVACUATION:
+            assert all(states[one] == "leaves" for one in gone)
+        leads = states[then.wanted[0]]
+        assert leads != "away" or then.wanted[0] == site.wanted[0] or states[site.wanted[0]] == "leaves"
+        if any(states[one] == "there" for one in then.wanted):
+            assert leads != "rests"
+
+
+def test_a_server_that_is_away_is_made_the_leader_of_nothing() -> None:
+    sites = [BucketSite(_bucket(number), (0, 1), 10) for number in range(6)]
+    assert rebalance(sites, [ServerSite(0), ServerSite(1, away=True)]) == []
+    rested = [ServerSite(0, resting=True), ServerSite(1, away=True)]
+    assert rebalance(sites, rested) == [], "nobody else is there"
+    there = [ServerSite(0, resting=True), ServerSite(1)]
+    assert _leaders(_after(sites, rebalance(sites, there))) == {1: 6}
+
+
 def test_a_server_more_among_a_hundred_moves_its_share_of_thirty_thousand_buckets() -> None:
     sites = _assigned(100, 30_000, racks=10)
     moves = rebalance(sites, _servers(101, racks=10))

@@ -240,3 +240,37 @@ def test_giving_back_too_much_is_our_fault() -> None:
     budget.take(10)
     with pytest.raises(AssertionError):
         budget.give(11)
+
+
+@pytest.mark.parametrize("first_gone", [0, 1])
+def test_reading_goes_on_when_the_last_of_all_reasons_is_gone(first_gone: int) -> None:
+    connection = Connection(Budget(LIMITS.inflight_bytes_max))
+    flow = connection.flow
+    reasons = [PauseReason.ANSWERS, PauseReason.CALLS]
+    for reason in (*reasons, reasons[0]):  # one of them twice: reasons are not counted
+        flow.hold(reason)
+        assert not connection.reading
+    flow.release(PauseReason.SLOW)  # which it never had
+    flow.release(reasons[first_gone])
+    assert not connection.reading
+    assert not flow.may_serve()
+    flow.release(reasons[1 - first_gone])
+    assert connection.reading
+    assert flow.may_serve()
+
+
+def test_too_many_calls_and_too_many_bytes_stop_reading_by_themselves_and_only_while_there_are() -> None:
+    connection = Connection(Budget(LIMITS.inflight_bytes_max))
+    flow = connection.flow
+    sizes = [LIMITS.connection_inflight_bytes_max - LIMITS.calls_max + 1] + [1] * (LIMITS.calls_max - 1)
+    for size in sizes:
+        assert connection.reading
+        flow.began(size, counted=False)
+    assert flow.holds == PauseReason.CALLS | PauseReason.BYTES
+    flow.ended(1)
+    assert connection.reading, "one call and one byte less than too many"
+    flow.began(1, counted=False)
+    flow.uncount(1)
+    assert not connection.reading, "still too many calls"
+    flow.ended(0)
+    assert connection.reading

@@ -73,7 +73,7 @@ def test_tasks_are_named_and_forgotten_when_they_end() -> None:
     run_virtual(main())
 
 
-def test_closing_cancels_every_task_and_waits_for_its_end() -> None:
+def test_closing_cancels_every_task_and_waits_for_its_end(caplog: pytest.LogCaptureFixture) -> None:
     ended: list[int] = []
 
     async def stubborn(number: int) -> None:
@@ -94,6 +94,7 @@ def test_closing_cancels_every_task_and_waits_for_its_end() -> None:
         assert len(tasks) == 0
 
     run_virtual(main())
+    assert caplog.records == [], "an end that was asked for is no crash, of the task or of the loop"
 
 
 def test_a_task_may_close_its_own_owner() -> None:

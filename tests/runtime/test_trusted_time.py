@@ -52,6 +52,28 @@ def test_a_leap_ahead_changes_nothing_until_the_clock_was_steady_for_a_day(
     assert time.ahead_ms() == 0
 
 
+@pytest.mark.parametrize(
+    ("days", "level", "words"),
+    [
+        (400, logging.WARNING, "the clock is 400 days, 0:00:00 ahead of what it should be"),
+        (-3, logging.WARNING, "the clock is 3 days, 0:00:00 behind what it should be"),
+        (0.5, logging.INFO, "the clock is 12:00:00 ahead of what it should be"),
+        (-0.5, logging.INFO, "the clock is 12:00:00 behind what it should be"),
+    ],
+)
+def test_the_log_says_once_how_far_the_clock_leapt_and_where_to(
+    caplog: pytest.LogCaptureFixture, days: float, level: int, words: str
+) -> None:
+    clock = ManualClock()
+    time = trusted(clock)
+    leap(clock, days)
+    with caplog.at_level(logging.INFO):
+        time.now_ms()
+        time.now_ms()
+    assert [(one.levelno, one.getMessage().startswith(words)) for one in caplog.records] == [(level, True)]
+    assert "before it was steady for 1 day" in caplog.text
+
+
 def test_a_clock_that_is_set_right_again_is_gone_by_at_once() -> None:
     clock = ManualClock()
     time = trusted(clock)

@@ -9,7 +9,7 @@ import pytest
 
 from strom.errors import Busy
 from strom.runtime.files import LocalFiles
-from strom.tablet.stages import StageLimits, StagePiece, StageStore
+from strom.tablet.stages import STAGES_FOLDER, StageLimits, StagePiece, StageStore
 from strom.tablet.staging.stage_room import StageRoom
 from tablet.stage_bench import LEASE_MS, START_MS, batch_of, stage_id
 
@@ -186,3 +186,27 @@ def test_a_seal_is_synced_also_when_its_bucket_is_closed_before_that(
     _make_durable(store)
     assert len(synced) == 1
     assert (room.number, room.bytes, room.handles.open) == (0, 0, 0)
+
+
+def test_a_server_that_takes_one_stage_takes_one(tmp_path: Path) -> None:
+    room = StageRoom(1 << 30, number_max=1)
+    store = _store(tmp_path, room)
+    store.add(_piece(1), 1, START_MS)
+    with pytest.raises(Busy, match=r"takes 1 \(stage\.number-max\)"):
+        store.add(_piece(2, sink="other"), 1, START_MS)
+    store.drop([stage_id(1)])
+    store.add(_piece(2, sink="other"), 1, START_MS)
+
+
+def test_what_an_earlier_attempt_left_in_a_stages_file_is_not_in_the_stage(tmp_path: Path) -> None:
+    store = _store(tmp_path, StageRoom(1 << 30))
+    store.add(_piece(1), 1, START_MS)
+    (begun,) = (tmp_path / STAGES_FOLDER).iterdir()
+    store.drop([stage_id(1)])
+    begun.write_bytes(b"left of a stage that could not be begun" * 100)
+    store.add(_piece(1), 1, START_MS)
+    store.add(_piece(1, 1, seal=True), 1, START_MS)
+    assert [piece.rows for piece in store.pieces(stage_id(1))] == [1, 1]
+    store.close()
+    again = _store(tmp_path, StageRoom(1 << 30))
+    assert again.has(stage_id(1))

@@ -12,7 +12,8 @@ from kv.stored_rows import batches, joined, key_schemas
 from strategies import same
 from strom.errors import InvalidTable
 from strom.kv.gather.column_source import ABSENT, kinds_of, source_of
-from strom.kv.gather.gather import Directory, gather, rows_equal
+from strom.kv.gather.gather import Directory, gather, gather_message, rows_equal
+from strom.kv.gather.memory_needed import MemoryNeeded
 
 PICKS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), max_size=40)
 
@@ -119,3 +120,25 @@ def test_whole_numbers_are_copied_bit_by_bit() -> None:
 def test_a_type_that_no_table_has_is_refused() -> None:
     with pytest.raises(InvalidTable, match="column a"):
         kinds_of(pa.schema([("a", pa.large_string())]))
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+def test_rows_that_take_exactly_what_they_may_are_gathered_and_lie_aligned(nullable: bool) -> None:
+    schema = pa.schema([("id", pa.int64()), ("flag", pa.bool_()), ("text", pa.string())])
+    texts = [None if nullable and number % 3 == 0 else "x" * number for number in range(50)]
+    found = pa.record_batch([list(range(50)), [True, False] * 25, texts], schema=schema)
+    directory = Directory(schema, [source_of(found, kinds_of(schema))])
+    places = arrays([(0, number) for number in range(0, 50, 2)])
+    with pytest.raises(MemoryNeeded) as needed:
+        gather(directory, *places, bytes_max=0)
+    size = needed.value.size
+    assert size > 25 * 8
+    with pytest.raises(MemoryNeeded):
+        gather(directory, *places, bytes_max=size - 1)
+    gathered = gather(directory, *places, bytes_max=size)
+    assert same(gathered, found.take(pa.array(range(0, 50, 2))))
+    buffers = [one for column in gathered.columns for one in column.buffers() if one is not None]
+    assert [one.address % 8 for one in buffers] == [0] * len(buffers)
+    message = gather_message(directory, *places, bytes_max=size)
+    assert pa.ipc.read_record_batch(message, schema).equals(gathered)
+    assert (message.address + message.size - size) % 64 == 0, "its body"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,23 +18,29 @@ from strom.testing.clock import ManualClock
 from waiting import until
 
 
-class FullFirst(LocalFiles):
-    """A disk that has no room the first time."""
+class FailsFirst(LocalFiles):
+    """A disk that fails the first time."""
 
-    full = True
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.errors = [error]
 
     def write_whole(self, path: str, content: Bytes) -> None:
-        if self.full:
-            self.full = False
-            raise StorageFull("no room on the disk")
+        if self.errors:
+            raise self.errors.pop()
         super().write_whole(path, content)
 
 
-def test_the_time_is_kept_again_once_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [StorageFull("no room on the disk"), OSError(errno.EIO, "input/output error")]
+)
+def test_the_time_is_kept_again_once_the_disk_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     monkeypatch.setattr(clock_watch, "KEEP_EVERY_S", 0.001)
 
     async def test() -> None:
-        world = replace(World.system(), files=FullFirst())
+        world = replace(World.system(), files=FailsFirst(error))
         watching = asyncio.ensure_future(ClockWatch(world, str(tmp_path), "test", trust_after_ms=1000).run())
         await until(lambda: watching.done() or (tmp_path / "clock-test").exists())
         assert not watching.done()

@@ -22,10 +22,12 @@ from strom.errors import ChecksumMismatch, FolderInUse, InvalidRequest, InvalidS
 from strom.moving.backup import BACKUP_FILE, copy_folder, read_backup, restore
 from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
+from strom.server.calls import backups
 from strom.server.calls.backups import Backups
 from strom.server.tablets.hold import Hold
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.testing.process import ServerProcess
+from waiting import pause, until_blocking
 
 
 def quiet(_: object) -> None:
@@ -314,6 +316,31 @@ def test_one_backup_at_a_time_and_one_that_nobody_copies_is_forgotten(tmp_path: 
             ask(admin.renew(cut))
         left = ask(admin.begin())
     assert not Path(left.folder).exists()
+
+
+def test_a_cut_lives_as_long_as_its_lease_is_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with strom.open(tmp_path / "data") as db:
+        admin = BackupAdmin(db.session.cluster)
+        monkeypatch.setattr(backups, "LEASE_S", 0.2)
+        renewed = db.session.run(admin.begin())
+        monkeypatch.setattr(backups, "LEASE_S", 60.0)
+        db.session.run(admin.renew(renewed))
+        db.session.run(pause(0.3))  # the first lease
+        assert Path(renewed.folder).is_dir()
+        db.session.run(admin.end(renewed))
+        monkeypatch.setattr(backups, "LEASE_S", 0.01)
+        forgotten = db.session.run(admin.begin())
+        until_blocking(lambda: not Path(forgotten.folder).exists())
+        assert "the lease of a backup expired" in caplog.text
+        with pytest.raises(StromError, match="its lease has expired"):
+            db.session.run(admin.renew(forgotten))
+        monkeypatch.setattr(backups, "LEASE_S", 60.0)
+        another = db.session.run(admin.begin())
+        db.session.run(admin.end(forgotten))  # who was too late ends nothing of somebody else
+        assert Path(another.folder).is_dir()
+        db.session.run(admin.end(another))
 
 
 def test_a_cut_during_which_writing_went_on_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -20,8 +21,11 @@ from strom.errors import FolderInUse, ForeignMetadata, InvalidSetting, LimitExce
 from strom.log.epochs import decode_epochs
 from strom.metadata.changes import Put, VersionIs
 from strom.metadata.embedded import EmbeddedStore
+from strom.metadata.zookeeper import moving
+from strom.metadata.zookeeper.moving import open_moving_root
 from strom.metadata.zookeeper.options import ZooKeeperOptions
 from strom.metadata.zookeeper.store import ZooKeeperStore
+from strom.metadata.zookeeper.znodes import SHARD_COUNT
 from strom.model.bucket import BucketId
 from strom.replication.bucket_entry import decode_bucket, encode_bucket
 from strom.runtime.clock import SystemClock
@@ -265,6 +269,27 @@ def test_a_move_to_zookeeper_that_was_cut_short_is_repeated(
     assert rows(folder) == before
 
 
+def test_a_filling_that_was_cut_short_is_cleared_however_much_it_had_written(
+    options: ZooKeeperOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries are removed some at a time: here three, with about eight in every shard."""
+    entries = {f"odd/{number}": b"%d" % number for number in range(8 * SHARD_COUNT)}
+    with open_moving_root(options) as root:
+        root.fill(entries)
+    monkeypatch.setattr(moving, "NODES_A_TIME", 3)
+    with open_moving_root(options) as root:
+        root.fill({"odd/1": b"other"})
+        assert root.identity() is None
+        root.publish("the-cluster")
+        root.publish("the-cluster")
+        found = root.identity()
+        assert found is not None
+        assert (found.cluster_id, found.moved) == ("the-cluster", None)
+        with pytest.raises(ForeignMetadata, match="is a cluster already"):
+            root.fill({})
+    assert entries_of(options) == {"odd/1": b"other"}
+
+
 @pytest.mark.parametrize("step", TO_EMBEDDED)
 def test_a_move_to_embedded_that_was_cut_short_is_repeated(folder: Path, migrate: Migrate, step: str) -> None:
     before = rows(folder)
@@ -353,6 +378,20 @@ def test_another_folder_is_not_the_cluster_s(tmp_path: Path, migrate: Migrate) -
     with pytest.raises(InvalidSetting, match="not a data folder"):
         migrate(path=str(tmp_path / "nothing")).to_zookeeper(SERVER)
     assert not (tmp_path / "nothing").exists()
+
+
+def test_of_two_copies_of_a_folder_only_one_takes_the_metadata_home(
+    folder: Path, tmp_path: Path, options: ZooKeeperOptions, migrate: Migrate
+) -> None:
+    migrate().to_zookeeper(SERVER)
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    with pytest.raises(CutShort):
+        migrate(TO_EMBEDDED[0], path=str(other)).to_embedded()
+    migrate().to_embedded()
+    with pytest.raises(ForeignMetadata, match=f"were moved to {folder} already"):
+        migrate(path=str(other)).to_embedded()
+    assert not (other / "metadata.db").exists()
 
 
 def test_an_entry_that_zookeeper_would_not_take_stops_the_move_before_it_begins(

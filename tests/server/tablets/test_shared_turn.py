@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -74,3 +75,30 @@ def test_one_who_stops_waiting_takes_the_turn_from_nobody() -> None:
         assert len(work.began) == 1
 
     run(main())
+
+
+def test_a_turn_that_ends_with_its_loop_or_fails_when_nobody_waits_is_no_error_of_the_loop() -> None:
+    told: list[object] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        work = Work()
+        work.fails = True
+        waiting = asyncio.ensure_future(SharedTurn(work)())
+        await asyncio.sleep(0.5)
+        waiting.cancel()  # who asked is gone; the turn goes on, and fails
+        await asyncio.sleep(1.0)
+        under_way = asyncio.ensure_future(SharedTurn(work)())
+        await asyncio.sleep(0.5)
+        everything = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(everything) == 2
+        for task in everything:  # as at the end of a loop
+            task.cancel()
+        await asyncio.gather(*everything, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert under_way.cancelled()
+
+    run(main())
+    gc.collect()
+    assert told == []

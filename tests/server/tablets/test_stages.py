@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,9 +22,12 @@ from strom.model.table import TableDescription, TableEntry, TablePath
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages import stages as messages
 from strom.protocol.messages.cut import CutBucketRequest, CutBucketResponse, CutBucketsRequest
+from strom.record.batch import heaviest
 from strom.record.layout import CHANGE_UPDATE_AFTER
 from strom.rpc.budget import Budget
 from strom.rpc.call_memory import BudgetShare
+from strom.server.calls.keys.upserts import KEY_COPIES
+from strom.server.calls.publish import stages as staging
 from strom.server.tablets.tablets import wait_for
 from strom.tablet.tablet import Tablet
 from waiting import next_millisecond, until
@@ -175,6 +179,39 @@ def test_a_bound_is_told_as_one_that_passes(tmp_path: Path) -> None:
         assert (await place.stage(A, None, sequence=1, seal=True)).rows == 1
 
     on_node(tmp_path, test)
+
+
+def test_only_small_pieces_of_log_tables_are_staged_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes long, as it came or decompressed, or is read as changes of keys, would hold everybody else up."""
+    plain = rows(*range(100))
+    repeated = pa.record_batch([[7] * 2000, ["x" * 50] * 2000], schema=SCHEMA)
+    packed = encoded(repeated, compression="ZSTD")
+    threads: list[int] = []
+    staged = Tablet.stage_piece
+
+    def noted(self: Tablet, *given: Any, **named: Any) -> Any:
+        threads.append(threading.get_ident())
+        return staged(self, *given, **named)
+
+    monkeypatch.setattr(Tablet, "stage_piece", noted)
+
+    async def test(place: Place) -> None:
+        async def on_the_loop(number: int, records: bytes, bound: int) -> bool:
+            monkeypatch.setattr(staging, "INLINE_BYTES_MAX", bound)
+            assert (await place.stage(bytes([number]) * 16, records)).error_code is None
+            return threads[-1] == threading.get_ident()
+
+        await place.tablet()
+        assert await on_the_loop(1, plain, len(plain))
+        assert not await on_the_loop(2, plain, len(plain) - 1)
+        weight = KEY_COPIES * heaviest(memoryview(packed))
+        assert weight > 10 * len(packed)
+        assert await on_the_loop(3, packed, weight)
+        assert not await on_the_loop(4, packed, weight - 1)
+
+    on_node(tmp_path, test, durability="os")
 
 
 def test_stages_can_be_given_up(tmp_path: Path) -> None:
