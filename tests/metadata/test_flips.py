@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -267,6 +268,26 @@ def test_damage_that_sqlite_itself_would_not_notice_is_repaired(
     snapshot, notice = open_and_read(folder)
     assert snapshot == expected
     assert notice is not None
+    assert open_and_read(folder) == (expected, None)
+
+
+def test_an_index_that_contradicts_its_rows_is_repaired(
+    closed: tuple[dict[str, bytes], Snapshot], quick_path: Path
+) -> None:
+    """Every entry has its checksum, and the index has none: a delta would lack what it does not name."""
+    files, expected = closed
+    folder = quick_path / "flipped"
+    lay_out(folder, files)
+    with closing(sqlite3.connect(folder / layout.DATABASE_FILE)) as raw:
+        ((page,),) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'entries_by_version'")
+        ((size,),) = raw.execute("PRAGMA page_size")
+    content = files[layout.DATABASE_FILE]
+    at = content.index(b"tables/7", (page - 1) * size, page * size)
+    lay_out(folder, {**files, layout.DATABASE_FILE: content[:at] + b"tables/x" + content[at + 8 :]})
+    snapshot, notice = open_and_read(folder)
+    assert snapshot == expected
+    assert notice is not None
+    assert "restored from the second copy" in notice
     assert open_and_read(folder) == (expected, None)
 
 

@@ -176,3 +176,18 @@ def test_the_page_about_types_says_what_the_code_does() -> None:
         "MAP",
         "ROW",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("DECIMAL", t.Decimal(10, 0)),
+        ("CHAR", t.Char(1)),
+        ("BINARY", t.Binary(1)),
+        ("TIME_WITHOUT_TIME_ZONE", t.Time(0)),
+        ("TIMESTAMP_WITHOUT_TIME_ZONE", t.Timestamp(6)),
+        ("TIMESTAMP_WITH_LOCAL_TIME_ZONE", t.TimestampLtz(6)),
+    ],
+)
+def test_a_type_whose_document_says_no_more_is_what_the_standard_says(name: str, meant: t.DataType) -> None:
+    assert t.from_json({"type": name}) == meant

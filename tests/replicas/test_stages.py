@@ -77,6 +77,28 @@ def test_a_seal_is_not_acknowledged_while_a_member_lacks_it() -> None:
     play(scenario, replica_lag_max="60 s")
 
 
+def test_a_seal_is_not_acknowledged_while_too_few_copies_are_in_sync() -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin(table_min_insync="2")
+        await scene.append(1)
+        away = scene.followers
+        for follower in away:
+            follower.kill()
+        scene.only_member(scene.leader.server_id)
+        await scene.until(lambda: len(scene.leading().leadership.counted()) == 1)
+        sealing = asyncio.ensure_future(staged(scene, 2))
+        await scene.until(lambda: len(scene.leader.tablet(BUCKET).stages.sealed_ids()) == 1)
+        await asyncio.sleep(2)
+        assert not sealing.done(), "one machine alone has it"
+        for follower in away:
+            await follower.start()
+        tx = await sealing
+        await tx.commit()
+        assert await scene.numbers() == [1, 2]
+
+    play(scenario)
+
+
 def test_a_long_stage_comes_in_pieces() -> None:
     async def scenario(scene: ReplicaScene) -> None:
         await scene.begin()

@@ -309,6 +309,7 @@ def test_a_group_for_whose_mark_the_disk_had_no_room_closes_with_the_next_pull(k
     leader, follower = with_a_group_for_whose_mark_there_was_no_room(kind)
     leader.append([(3, 3)])
     follower.catch_up(leader)
+    assert follower.tablet.log.end_offset == leader.tablet.log.end_offset == 3
     same_copies(leader, follower)
 
 
