@@ -36,6 +36,13 @@ $(VENV)/.bytecode: $(SOURCES) | $(STAMP)
 	@$(BIN)/python -m compileall -q src benchmarks
 	@touch $(VENV)/.bytecode
 
+# The same holds for what pytest makes of test modules: 20 s of CPU in each of its processes, where it may not keep it.
+KEEPING := PYTHONDONTWRITEBYTECODE=
+$(VENV)/.collected: | $(STAMP)
+	@echo "==> preparing the tests (once)"
+	@ls -d tests/*/ tests/test_*.py | $(KEEPING) xargs -P 2 -n 7 $(BIN)/python -m pytest -q --collect-only -p no:cacheprovider >/dev/null || true
+	@touch $(VENV)/.collected
+
 setup: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Make the environment in .venv with everything for developing
 	@echo "ready: $(BIN)/strom --help"
 
@@ -52,13 +59,13 @@ check: $(STAMP) ## Format, lint, types, layers (seconds)
 
 # Three processes side by side, each with servers of its own, two of them with Spark: each waits for a third of its time.
 # Some tests (ARGS=…) run in one process.
-test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run all tests (the long campaigns apart)
-	@$(BIN)/python -m pytest -m "not torture" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder)
+test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode $(if $(ARGS),,$(VENV)/.collected) ## Run all tests (the long campaigns apart)
+	@$(KEEPING) $(BIN)/python -m pytest -m "not torture" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder)
 
 # What runs without Spark, without processes of its own and without long histories: for after every change.
 QUICK := model record protocol runtime testing contracts log tablet metadata coordinator replication rpc client formats moving server kv test_tidy.py
-quick: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The inner loop: the core's tests, in about three minutes
-	@$(BIN)/python -m pytest -q -m "not torture and not slow" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder $(addprefix tests/,$(QUICK)))
+quick: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode $(if $(ARGS),,$(VENV)/.collected) ## The inner loop: the core's tests, in about three minutes
+	@$(KEEPING) $(BIN)/python -m pytest -q -m "not torture and not slow" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder $(addprefix tests/,$(QUICK)))
 
 torture: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=…)
 	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)

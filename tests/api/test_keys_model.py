@@ -4,7 +4,7 @@ every index a filter; over random changes, with restarts and kill -9 in between.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -41,6 +41,9 @@ ROWS = st.lists(
 )
 Row = dict[str, Any]
 
+RESTARTS_MAX = 2
+"""In one history: each costs a second of CPU, and what it may break shows after the first."""
+
 _running: ServerProcess | None = None
 
 
@@ -55,6 +58,8 @@ class TableIsADict(RuleBasedStateMachine):
     """One table, and what it must hold."""
 
     image = "FULL"
+    endings: ClassVar[list[bool]] = []
+    """Of the server in all histories: whether it was killed."""
 
     @initialize(buckets=st.sampled_from([1, 3]))
     def begin(self, buckets: int) -> None:
@@ -70,6 +75,7 @@ class TableIsADict(RuleBasedStateMachine):
         )
         self.rows: dict[int, Row] = {}
         self.seen: list[tuple[dict[Any, int], dict[int, Row]]] = []
+        self.restarts = 0
 
     @rule(rows=ROWS)
     def upsert(self, rows: list[Row]) -> None:
@@ -121,9 +127,12 @@ class TableIsADict(RuleBasedStateMachine):
         offsets, rows = self.seen[which % len(self.seen)]
         assert _by_id(self.table.scan(at=offsets).to_arrow()) == rows
 
+    @precondition(lambda self: getattr(self, "restarts", RESTARTS_MAX) < RESTARTS_MAX)
     @rule(hard=st.booleans())
     def restart(self, hard: bool) -> None:
         assert _running is not None
+        self.restarts += 1
+        self.endings.append(hard)
         self.table.flush()
         _running.kill() if hard else _running.stop()
         _running.start()
@@ -170,6 +179,7 @@ def _by_id(table: pa.Table) -> dict[int, Row]:
 
 @pytest.mark.parametrize("machine", [TableIsADict, TableIsADictWithWal])
 def test_a_table_is_a_dict_through_restarts_and_kills(machine: type[TableIsADict]) -> None:
+    machine.endings.clear()
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
@@ -180,4 +190,4 @@ def test_a_table_is_a_dict_through_restarts_and_kills(machine: type[TableIsADict
             derandomize=True,
         ),
     )
-    assert _running is not None
+    assert set(machine.endings) == {True, False}, "killed and stopped"
