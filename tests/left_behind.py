@@ -19,8 +19,10 @@ from waiting import until_blocking
 
 ENDS_WITHIN_S = 10.0
 SHARED_LOOP = "strom-client"
-HELPERS_OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Python starts these once for all that need them, and ends them with itself."""
+POOL_WITHOUT_A_NAME = "ThreadPoolExecutor-"
+"""A library's, PyIceberg's for one, which keeps it for good. Strom's pools have names."""
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "cli.starter")
+"""Started once for all that need them: two of Python, and the one from which tests run commands (cli/command.py)."""
 
 Thing = threading.Thread | int
 """A thread, or the number of a process."""
@@ -63,7 +65,7 @@ def _running() -> list[Thing]:
 
 def _works(thread: threading.Thread) -> bool:
     """Whether it is one that keeps the process alive, one of ours or one of a session with ZooKeeper."""
-    if thread.name == SHARED_LOOP:
+    if thread.name == SHARED_LOOP or thread.name.startswith(POOL_WITHOUT_A_NAME):
         return False
     return not thread.daemon or thread.name.startswith("strom-") or "(zk_loop)" in thread.name
 
@@ -83,7 +85,7 @@ def _parent(status: Path) -> int | None:
 
 
 def _is_ours(child: int) -> bool:
-    return not any(name in _command(child) for name in HELPERS_OF_PYTHON)
+    return not any(name in _command(child) for name in HELPERS)
 
 
 def _command(process: int) -> str:

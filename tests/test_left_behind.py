@@ -31,10 +31,12 @@ def test_a_thread_that_goes_on_is_told(name: str, daemon: bool) -> None:
     assert str(told.value) == f"left running: thread {name}"
 
 
-@pytest.mark.parametrize("name", ["strom-client", "of a library"])
-def test_the_loop_of_all_clients_and_threads_of_libraries_may_go_on(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "daemon"), [("strom-client", True), ("of a library", True), ("ThreadPoolExecutor-7_0", False)]
+)
+def test_the_loop_of_all_clients_and_threads_of_libraries_may_go_on(name: str, daemon: bool) -> None:
     stop = threading.Event()
-    thread = threading.Thread(target=stop.wait, name=name, daemon=True)
+    thread = threading.Thread(target=stop.wait, name=name, daemon=daemon)
     with Watch().nothing_left():
         thread.start()
     assert thread.is_alive()
