@@ -7,13 +7,14 @@ how it failed.
 
 from __future__ import annotations
 
+import os
 import select
 import subprocess
 import sys
 import tempfile
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,6 +31,7 @@ APART_S = 0.002
 """Between an answer and the next call: the loops are there to notice pauses, not to use up the processor."""
 END_TIMEOUT_S = 5.0
 KEYS = 1000
+TAIL_BYTES = 4096
 
 Call = Callable[[int], object]
 
@@ -42,6 +44,16 @@ class CallLoop:
     """When each call that was answered began, in nanoseconds."""
     answered: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    told: Path | None = None
+    """Where a running loop writes its calls."""
+
+    def goes_on(self, since: int) -> bool:
+        """Whether a call of a running loop that began after this moment was answered."""
+        assert self.told is not None
+        with self.told.open("rb") as calls:
+            calls.seek(max(0, calls.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = calls.read().decode(errors="replace").split("\n")[1:-1]
+        return any(int(began) > since and not error for began, _, error in _parts(lines))
 
     def pause_s(self, began: int, ended: int) -> float:
         """The longest time without an answer that was not over at ``began`` and had begun by ``ended``."""
@@ -63,8 +75,8 @@ def calling(
     kind: str, address: str, table: str, *, module: str = "benchmarks.call_loop"
 ) -> Iterator[CallLoop]:
     """Calls while the block runs; what they met is known after it, also if the last one was never answered."""
-    loop = CallLoop()
     with tempfile.NamedTemporaryFile("r", prefix="strom-bench-calls-") as calls:
+        loop = CallLoop(told=Path(calls.name))
         command = [sys.executable, "-m", module, kind, address, table, calls.name]
         process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -85,9 +97,13 @@ def calling(
         _read(loop, calls.read())
 
 
+def _parts(lines: Iterable[str]) -> Iterator[list[str]]:
+    """When a call began and ended, and its error or nothing."""
+    return (line.split(" ", 2) for line in lines)
+
+
 def _read(loop: CallLoop, told: str) -> None:
-    for line in told.splitlines():
-        began, answered, error = line.split(" ", 2)
+    for began, answered, error in _parts(told.splitlines()):
         if error:
             loop.failed.append(error)
         else:

@@ -15,20 +15,25 @@ import strom
 from benchmarks.harness import Answer, Bench, Samples, Target, ratio_of
 from benchmarks.key_rows import INT_KEY
 from benchmarks.key_served import load, quantile, timed
-from benchmarks.on_cluster import cluster, copies, server_pids, settle
+from benchmarks.on_cluster import cluster, copies, rest, server_pids, settle
 
 WAYS = {"three copies": 3, "one copy": 1}
 WARM_UP = 300
+CALLS = 100
+"""Of a thousand keys each, in one sample: a shorter one measures who had the processor just then."""
+REPEATS_QUICK = 3
 
 
 def measure(bench: Bench) -> list[Answer]:
     keys, count = bench.size(1_000_000, 50_000), bench.size(5_000, 1_000)
     numbers = np.random.default_rng(3).integers(0, keys, count)
     asked: list[object] = [{"id": number} for number in numbers.tolist()]
+    repeats = bench.size(bench.repeats, REPEATS_QUICK)
     many = INT_KEY.keys(np.random.default_rng(4).integers(0, keys, 1000))
     with cluster(bench.folder / "cluster", {"durability": "os"}) as (running, db):
         tables = {name: _table(db, factor, keys) for name, factor in WAYS.items()}
         settle(db)
+        rest(running)
         pids = dict.fromkeys(WAYS, server_pids(running))
         latencies: dict[str, list[float]] = {name: [] for name in WAYS}
         for table in tables.values():
@@ -37,9 +42,13 @@ def measure(bench: Bench) -> list[Answer]:
             {name: _lookups(table, asked, latencies[name]) for name, table in tables.items()},
             "lookups/s",
             pids=pids,
+            repeats=repeats,
         )
         together = bench.take_turns(
-            {name: _lookups_many(table, many) for name, table in tables.items()}, "keys/s", pids=pids
+            {name: _lookups_many(table, many) for name, table in tables.items()},
+            "keys/s",
+            pids=pids,
+            repeats=repeats,
         )
     return [
         _answer("lookups one by one", one_by_one, _tails(latencies)),
@@ -65,7 +74,7 @@ def _lookups(table: strom.Table, asked: list[object], latencies: list[float]) ->
 
 
 def _lookups_many(table: strom.Table, keys: object) -> Callable[[], float]:
-    return lambda: 20_000 / sum(timed(table.lookup_many, [keys] * 20))
+    return lambda: CALLS * 1000 / sum(timed(table.lookup_many, [keys] * CALLS))
 
 
 def _tails(latencies: dict[str, list[float]]) -> dict[str, object]:

@@ -32,6 +32,9 @@ CALM_S = 0.3
 """Before something happens, so that the loops run."""
 WATCHED_S = 2.5
 """After it: a pause that is not over by then still counts in full."""
+ROUNDS, ROUNDS_QUICK = 30, 1
+EVENT_S, EVENT_QUICK_S = 300, 10
+"""No round of an event begins after that; how many there were is noted."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,10 @@ def _pauses(bench: Bench, running: ClusterProcess, db: strom.Database, event: Ev
         calling("appends", running.address, LOG) as writer,
         calling("lookups", running.address, KEYED) as reader,
     ):
-        for number in range(bench.size(full=30, quick=3)):
+        end = time.monotonic() + bench.size(EVENT_S, EVENT_QUICK_S)
+        for number in range(bench.size(ROUNDS, ROUNDS_QUICK)):
+            if windows and time.monotonic() > end:
+                break
             leader = number % len(running.tablets) + 1
             settle(db)
             let_lead(db, leader, LOG, KEYED)
@@ -125,7 +131,11 @@ def _pauses(bench: Bench, running: ClusterProcess, db: strom.Database, event: Ev
 
 def _answers(question: str, event: Event, loop: CallLoop, windows: list[tuple[int, int]]) -> list[Answer]:
     pauses = tuple(loop.pause_s(*one) for one in windows)
-    notes: dict[str, object] = {"errors": len(loop.failed), "first_errors": loop.failed[:3]}
+    notes: dict[str, object] = {
+        "rounds": len(windows),
+        "errors": len(loop.failed),
+        "first_errors": loop.failed[:3],
+    }
     found = [
         Answer(
             question, Samples(values, "s", 0.0, 0.0), None, "", figure, Target(limit, at_least=False), notes

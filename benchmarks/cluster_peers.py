@@ -12,18 +12,24 @@ the more processes a system needs, the more it pays for that here.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 from benchmarks.beside import quantile
 from benchmarks.call_loop import CallLoop, calling
 from benchmarks.harness import Answer, Bench, Samples, Target
+from benchmarks.on_cluster import POLL_S
 from benchmarks.peer_clusters import KAFKA, PeerClusters, running
 from benchmarks.peer_systems import BESIDE, FLUSS, OWN, answers, turns, versions
 from benchmarks.workload import small_batch
 
 ROWS = 10_000
-WARM_S = 2.0
-"""At the beginning of a loop; the servers compile what they run."""
+WARM_S, WARM_QUICK_S = 10, 2
+"""Before anything is measured; Java compiles what it runs often, and is several times slower until then."""
+PATIENCE_S, PATIENCE_QUICK_S = 90, 15
+"""How long a writer whose leader was killed is waited for; a pause that is longer still counts so much."""
+AFTERWARDS_S = 1.0
+"""Once its calls are answered again."""
 LOOPS = {KAFKA: "kafka", FLUSS: "pyfluss", OWN: "appends"}
 
 
@@ -33,6 +39,8 @@ def measure(bench: Bench) -> list[Answer]:
     with running(bench.folder) as clusters:
         with clusters.ways() as ways:
             appends = {name: partial(way.append, work) for name, way in ways.items()}
+            for append in appends.values():
+                _warm_up(append, bench.size(WARM_S, WARM_QUICK_S))
             found = turns(bench, clusters, appends, count * ROWS)
         met = {way: _loop(bench, clusters, way) for way in LOOPS}
     return [
@@ -53,18 +61,31 @@ Met = tuple[list[float], float, int]
 
 def _loop(bench: Bench, clusters: PeerClusters, way: str) -> Met:
     """One row after the other; then its leader is killed."""
-    name, calm_s, patience_s = "one_by_one", bench.size(15, 4), bench.size(90, 20)
+    name, calm_s = "one_by_one", bench.size(15, 4)
     clusters.create(way, name)
     module = "benchmarks.call_loop" if way == OWN else "benchmarks.peer_call_loop"
     with calling(LOOPS[way], clusters.address_of(way), name, module=module) as loop:
-        time.sleep(WARM_S)
+        time.sleep(bench.size(WARM_S, WARM_QUICK_S))
         began = time.monotonic_ns()
         time.sleep(calm_s)
-        killed = time.monotonic_ns()
+        killing = time.monotonic_ns()
         clusters.kill_leader(way, name)
-        time.sleep(3.0 if way == OWN else patience_s)
+        _await_answer(loop, time.monotonic_ns(), bench.size(PATIENCE_S, PATIENCE_QUICK_S))
         ended = time.monotonic_ns()
-    return _met(loop, began, killed, ended)
+    return _met(loop, began, killing, ended)
+
+
+def _warm_up(append: Callable[[], float], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        append()
+
+
+def _await_answer(loop: CallLoop, killed: int, patience_s: float) -> None:
+    end = time.monotonic() + patience_s
+    while not loop.goes_on(killed) and time.monotonic() < end:
+        time.sleep(POLL_S)
+    time.sleep(AFTERWARDS_S)
 
 
 def _met(loop: CallLoop, began: int, killed: int, ended: int) -> Met:

@@ -18,14 +18,12 @@ from benchmarks.beside import quantile
 from benchmarks.call_loop import calling
 from benchmarks.harness import Answer, Bench, Samples, Target, cpu_seconds
 from benchmarks.key_rows import INT_KEY
-from benchmarks.on_cluster import POLL_S, SETTLED_TIMEOUT_S, cluster, copies, let_lead, settle
+from benchmarks.on_cluster import POLL_S, SETTLED_TIMEOUT_S, cluster, copies, let_lead, rest, settle
 
 RATE = 192 << 20
 """Bytes a second."""
 TABLE = "customers"
 ROWS = 20_000
-QUIET_S = 3.0
-"""Upkeep of what was loaded goes on for a while."""
 
 
 def measure(bench: Bench) -> list[Answer]:
@@ -34,7 +32,7 @@ def measure(bench: Bench) -> list[Answer]:
     with cluster(bench.folder / "cluster", settings) as (running, db):
         _load(db, keys)
         let_lead(db, db.bucket_copies(TABLE)[0].servers[0], TABLE)
-        time.sleep(bench.size(10, 3) + QUIET_S)
+        rest(running)
         leader = db.bucket_copies(TABLE)[0].servers[0]
         added = leader % 3 + 1
         with calling("lookups", running.address, TABLE) as loop:

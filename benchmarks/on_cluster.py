@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import strom
+from benchmarks.harness import cpu_seconds
 from benchmarks.peer_java import LOOPBACK, free_ports
 from strom.testing.cluster_process import ClusterProcess
 from strom.testing.cut_proxy import CutProxy
@@ -15,6 +16,10 @@ from strom.testing.cut_proxy import CutProxy
 TABLETS = 3
 SETTLED_TIMEOUT_S = 120.0
 POLL_S = 0.02
+REST_S = 0.5
+REST_CPU = 0.15
+"""Of one core, all servers together; they ask each other for news all the time."""
+REST_TIMEOUT_S = 15.0
 
 
 @contextmanager
@@ -46,6 +51,16 @@ def settle(db: strom.Database) -> None:
         if time.monotonic() - began > SETTLED_TIMEOUT_S:
             raise TimeoutError(f"not in sync after {SETTLED_TIMEOUT_S:g} s: {lacking[0]}")
         time.sleep(POLL_S)
+
+
+def rest(running: ClusterProcess) -> None:
+    """Wait a while for upkeep of what was written: every server does it for its copies, beside whatever is measured."""
+    end = time.monotonic() + REST_TIMEOUT_S
+    while time.monotonic() < end:
+        before = sum(map(cpu_seconds, server_pids(running)))
+        time.sleep(REST_S)
+        if sum(map(cpu_seconds, server_pids(running))) - before < REST_CPU * REST_S:
+            return
 
 
 def let_lead(db: strom.Database, server: int, *tables: str) -> None:
