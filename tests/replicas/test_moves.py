@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+
 from replicas.scene import BUCKET, ReplicaScene, play
 from strom.coordinator import commands
 from strom.protocol.api_keys import POSITION
@@ -46,6 +49,33 @@ def test_a_copy_moves_to_another_server_and_its_folder_goes() -> None:
         assert await scene.numbers() == list(range(11))
 
     play(scenario, servers=4)
+
+
+def test_a_writer_hardly_notices_that_its_leader_hands_over() -> None:
+    """Two calls, a look at the metadata and a pull: no pause of the client is among them."""
+
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        await scene.append(1)
+        now, answered = asyncio.get_running_loop().time, [0.0]
+
+        async def write() -> None:
+            for number in itertools.count():
+                await scene.append(number)
+                answered.append(now())
+
+        writing = asyncio.create_task(write())
+        for _ in range(2):
+            await asyncio.sleep(0.05)
+            del answered[:-1]
+            led, to = scene.leader, scene.followers[0].server_id
+            scene.cluster.decide(commands.move_leader, BUCKET, to, alive=scene.cluster.alive)
+            await asyncio.sleep(0.06)
+            assert scene.leader is not led
+            assert max(b - a for a, b in itertools.pairwise(answered)) < 0.016
+        writing.cancel()
+
+    play(scenario, durability="os")
 
 
 def test_the_leader_itself_can_be_moved_away() -> None:

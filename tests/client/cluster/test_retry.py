@@ -50,6 +50,27 @@ def test_what_passes_is_tried_again_and_told_before_each_attempt() -> None:
     virtual.run(main())
 
 
+@pytest.mark.parametrize(("refusals", "paused"), [(1, False), (2, True)])
+def test_a_leader_that_has_moved_is_looked_for_without_a_pause_once(refusals: int, paused: bool) -> None:
+    async def main() -> None:
+        left = [NotLeader("moved") for _ in range(refusals)]
+        looked: list[float] = []
+
+        async def attempt() -> None:
+            if left:
+                raise left.pop(0)
+
+        async def between(error: StromError) -> None:
+            looked.append(asyncio.get_running_loop().time())
+
+        began = asyncio.get_running_loop().time()
+        await retrying().run(attempt, between=between)
+        assert looked[0] == began
+        assert (looked[-1] > began) is paused
+
+    virtual.run(main())
+
+
 def test_what_does_not_pass_is_raised_at_once() -> None:
     async def main() -> None:
         attempts = itertools.count()

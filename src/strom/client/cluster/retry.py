@@ -73,10 +73,15 @@ class Retrying:
                 failures += 1
                 self.patience.hear(error)
                 deadline = max(began, self.patience.moved_at) + self._options.retry_timeout_ms / 1000
-                pause = self.backoff.seconds(failures)
+                pause = self._pause(failures, error)
                 if self._clock.monotonic() + pause > deadline:
                     error.facts["attempts"] = failures
                     raise
-                await asyncio.sleep(pause)
+                if pause:
+                    await asyncio.sleep(pause)
                 if between is not None:
                     await between(error)
+
+    def _pause(self, failures: int, error: StromError) -> float:
+        """None before the first look for a leader that has moved: whoever says so knows that there is another."""
+        return 0.0 if failures == 1 and isinstance(error, NotLeader) else self.backoff.seconds(failures)

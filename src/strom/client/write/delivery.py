@@ -416,7 +416,8 @@ class Delivery:
             waiting = len(queue.queued) + len(queue.in_flight) + len(queue.returned)
         self._standstill.refused(error, waiting)
         if isinstance(error, MISPLACED):
-            self._tasks.spawn(self._refresh(batch), f"who leads {batch.bucket}?")
+            asked = self._cluster.metadata.leader_id(batch.bucket)
+            self._tasks.spawn(self._refresh(batch, asked), f"who leads {batch.bucket}?")
 
     def _too_old(self, batch: Outgoing, error: StromError) -> bool:
         patience = self._cluster.retrying.patience
@@ -424,11 +425,17 @@ class Delivery:
         age = self._clock.monotonic() - max(batch.opened_at, patience.moved_at)
         return age > self._options.delivery_timeout_ms / 1000
 
-    async def _refresh(self, batch: Outgoing) -> None:
+    async def _refresh(self, batch: Outgoing, asked: int | None) -> None:
+        """Look who leads; if that is not who was asked, there is nothing to wait for."""
         try:
             await self._cluster.refresh(self._table, [batch.bucket])
         except (TableNotFound, PartitionNotFound) as error:
             self._fail(error, batch)
+            return
+        if self._cluster.metadata.leader_id(batch.bucket) not in (asked, None):
+            with self._lock:
+                self._accumulator.bucket(batch.bucket).retry_at = 0.0
+            self._pump()
 
     async def _renew(self, queue: BucketQueue) -> None:
         """Continue a fenced bucket under a new writer id."""
