@@ -54,6 +54,7 @@ def test_a_copy_that_returns_joins_while_rows_are_written_all_the_time(durabilit
         try:
             await back.start()
             await scene.until(lambda: back.server_id in scene.in_sync, within_s=5)
+            assert not writing.done(), "nobody stopped writing for it"
         finally:
             writing.cancel()
         assert back.server_id in scene.in_sync
