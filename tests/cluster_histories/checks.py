@@ -16,6 +16,7 @@ from cluster_histories.actors import (
     TransactionActor,
     UpsertingActor,
 )
+from cluster_histories.losses import log_content
 from cluster_histories.scene import Scene
 from strom.aio.database import Database
 from strom.log.epochs import EpochStart
@@ -61,7 +62,7 @@ class LastLook:
         )
 
     def _shortly(self, server_id: int, bucket: BucketId) -> str:
-        tablet = self._tablet(server_id, bucket)
+        tablet = self.scene.tablet(server_id, bucket)
         if tablet is None:
             return "no copy"
         if not tablet.online:
@@ -70,14 +71,9 @@ class LastLook:
         return f"{high} of {end}, {len(sealed)} stages, {[tuple(one) for one in epochs]}"
 
     def _copies_equal(self, bucket: BucketId, entry: BucketEntry) -> bool:
-        tablets = [self._tablet(server_id, bucket) for server_id in entry.servers]
+        tablets = [self.scene.tablet(server_id, bucket) for server_id in entry.servers]
         found = {_content(one) if one is not None and one.online else None for one in tablets}
         return len(found) == 1 and None not in found
-
-    def _tablet(self, server_id: int, bucket: BucketId) -> Tablet | None:
-        replicas = self.scene.replicas(server_id)
-        found = None if replicas is None else replicas.find(bucket)
-        return None if found is None else found.slot.tablet
 
     def check_losses(self) -> None:
         """Losses are declared only where all lost power."""
@@ -177,9 +173,6 @@ def may_have_marks(scene: Scene) -> bool:
 
 def _content(tablet: Tablet) -> tuple[int, int, tuple[EpochStart, ...], tuple[bytes, ...], bytes]:
     """A copy, byte by byte."""
-    end, at, content = tablet.end_offset, tablet.start_offset, b""
-    while at < end:
-        part = tablet.log.read(at, until=end, max_bytes=1 << 20)
-        at, content = part.next_offset, content + b"".join(part.buffers)
+    end = tablet.end_offset
     sealed = tuple(sorted(tablet.stages.sealed_ids()))
-    return end, tablet.high_watermark, tablet.log.epochs.until(end).starts, sealed, content
+    return end, tablet.high_watermark, tablet.log.epochs.until(end).starts, sealed, log_content(tablet, end)

@@ -23,6 +23,7 @@ TROUBLES = (
     "stall two",
     "isolate one",
     "block one way",
+    "split in two",
     "slow network",
     "hide the metadata from one",
     "hide the metadata from the leader",
@@ -78,6 +79,7 @@ class Plan:
             "log.segment.file-size": "8kb",
             "log.checkpoint.bytes": "4kb",
             "log.index.interval-size": "1kb",
+            "log.sync.interval": "100 ms",
             "shutdown.timeout": "1 s",
         }
 

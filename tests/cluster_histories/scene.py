@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from cluster_histories.plan import Plan
@@ -18,6 +18,7 @@ from strom.replication.member import Member
 from strom.server.process.cluster_coordinator import ClusterCoordinator
 from strom.server.process.cluster_tablet import ClusterTablet
 from strom.server.replicas.replicas import Replicas
+from strom.tablet.tablet import Tablet
 from strom.testing.invariants import InvariantBroken
 from strom.testing.machines import PORT, SimulatedMachines
 from strom.testing.mortal import Life
@@ -46,6 +47,10 @@ class Scene:
         """The time of troubles and new rows is over."""
         self.losses = 0
         """How often all copies lost power where that may lose rows."""
+        self.lost: set[tuple[str, int | None]] = set()
+        """Disks that were lost; with their lineage, if only what was not synced is gone."""
+        self.powerless: dict[int, Life | None] = {}
+        """Servers that lost power, and the process that they had then."""
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._coordinator: Coordinator | None = None
 
@@ -84,6 +89,12 @@ class Scene:
             return None
         return server._server.node.replicas
 
+    def tablet(self, server_id: int, bucket: BucketId) -> Tablet | None:
+        """The copy of a server that runs, if it is open."""
+        replicas = self.replicas(server_id)
+        found = None if replicas is None else replicas.find(bucket)
+        return None if found is None else found.slot.tablet
+
     @property
     def active(self) -> str | None:
         """The machine of the active coordinator."""
@@ -93,14 +104,9 @@ class Scene:
                 return name
         return None
 
-    def holders(self, bucket: BucketId, lost: set[tuple[str, int | None]]) -> list[Member]:
+    def holders(self, entry: BucketEntry) -> list[Member]:
         """The in-sync copies whose rows are all there still."""
-        entry = self.entries()[bucket]
-        return [one for one in entry.in_sync if not _is_lost(one, lost)]
-
-    def living(self) -> Iterator[str]:
-        """The tablet servers whose processes run."""
-        return (f"t{one}" for one in self.plan.server_ids if self.machines[f"t{one}"].alive)
+        return [one for one in entry.in_sync if not _is_lost(one, self.lost)]
 
     # --- waiting ---------------------------------------------------------------------------------------------
 

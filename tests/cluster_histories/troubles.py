@@ -11,9 +11,11 @@ import random
 from collections.abc import Callable
 
 from cluster_histories.actors import EVENTS, KEYS
+from cluster_histories.losses import LossWatch
 from cluster_histories.scene import COORDINATORS, Scene
 from strom.aio.database import Database
 from strom.errors import StromError
+from strom.replication.bucket_entry import BucketEntry
 from strom.server.process.cluster_tablet import ClusterTablet
 from strom.testing.disk import Drawn, FirstBytes, Survival
 from strom.testing.machines import SimulatedMachine
@@ -25,13 +27,12 @@ PAUSES_S = (0.1, 0.4, 0.9, 2.6)
 class Troubles:
     """Sends troubles until the time is over."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, losses: LossWatch) -> None:
         self.scene = scene
+        self.losses = losses
         self.machines = scene.machines
         self.network = scene.machines.network
         self.draw = random.Random(f"troubles {scene.plan.seed}")
-        self.lost: set[tuple[str, int | None]] = set()
-        """Disks that were lost; with their lineage, if only what was not synced is gone."""
         self.starting: dict[str, asyncio.Task[None]] = {}
         self.resting = False
         """All is well: nothing may end any more."""
@@ -207,6 +208,21 @@ class Troubles:
         self.note(f"block {one} to {other}")
         self._for_a_while(lambda: self.network.block(one, other))
 
+    def split_in_two(self) -> None:
+        """Two sides that do not reach each other; only one reaches the metadata."""
+        names = [one.name for one in self.machines]
+        side = self.draw.sample(names, self.draw.randrange(1, len(names)))
+        others = [name for name in names if name not in side]
+        self.note(f"split off {sorted(side)}")
+        for name in side:
+            self._hide(name)
+
+        def begin() -> Callable[[], object]:
+            ends = [self.network.stall(one, other) for one in side for other in others]
+            return lambda: [end() for end in ends]
+
+        self._for_a_while(begin)
+
     def slow_network(self) -> None:
         def begin() -> Callable[[], object]:
             self.network.set_delay(0.001, self.draw.choice((0.02, 0.2)))
@@ -252,19 +268,31 @@ class Troubles:
     # --- disks and power -------------------------------------------------------------------------------------
 
     def _may_lose(self, server_id: int) -> bool:
-        """Whether every bucket keeps a copy in sync that has everything, also if the set is being shrunk by one."""
-        for bucket, entry in self.scene.entries().items():
-            holders = [one for one in self.scene.holders(bucket, self.lost) if one.server_id != server_id]
-            spare = len(entry.in_sync) > self.scene.plan.min_insync
-            if entry.moving or len(holders) < (2 if spare else 1):
-                return False
-        return True
+        """Whether the promises allow it for every bucket."""
+        return all(self._is_kept_without(server_id, entry) for entry in self.scene.entries().values())
+
+    def _is_kept_without(self, server_id: int, entry: BucketEntry) -> bool:
+        """Whether a copy in sync has everything, also if the set is being shrunk by one.
+
+        That many copies have everything does not depend on who says to be in sync: while none is lost, min.insync of
+        them must.
+        """
+        if entry.moving:
+            return False
+        holders = self.scene.holders(entry)
+        none_lost = len(holders) == len(entry.in_sync) and not entry.losses
+        if none_lost and self.scene.plan.min_insync > 1:
+            return True
+        spare = len(entry.in_sync) > self.scene.plan.min_insync
+        return len([one for one in holders if one.server_id != server_id]) >= (2 if spare else 1)
 
     def _lose(self, server_id: int, *, whole: bool) -> None:
         """Note that what a server has is gone: whole disks, or what was not synced."""
         registration = self.scene.catalog.registrations.get(server_id)
         for one in () if registration is None else registration.disks:
-            self.lost.add((one.disk, None if whole else one.lineage))
+            self.scene.lost.add((one.disk, None if whole else one.lineage))
+        if not whole:
+            self.scene.powerless[server_id] = self.machines[f"t{server_id}"].life
 
     def _survival(self) -> bool | Survival:
         """What power loss leaves: nothing that was not synced, or a part of it, torn."""
@@ -284,6 +312,7 @@ class Troubles:
         self.machines.kill(f"t{server_id}", power_loss=self._survival())
 
     def lose_power_of_all(self) -> None:
+        self.losses.power_goes()
         if not self.scene.plan.group:
             self.scene.losses += 1
         for server_id in self.scene.plan.server_ids:

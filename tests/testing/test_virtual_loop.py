@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from strom.runtime.sockets import TcpNetwork
-from strom.testing.loop import Deadlock, run
+from strom.testing.loop import Deadlock, Livelock, VirtualLoop, run
 
 
 def test_waiting_takes_virtual_time_only() -> None:
@@ -65,6 +65,34 @@ def test_a_deadlock_is_named_with_its_tasks_and_where_they_wait() -> None:
     assert "one: Event.wait" in str(caught.value)
     assert "two: Event.wait" in str(caught.value)
     assert "main" in str(caught.value)
+
+
+def test_what_is_tried_again_and_again_is_named_after_so_many_turns() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.turns_left = 1_000
+        await asyncio.sleep(1)  # few turns, whatever the time
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(Livelock, match=r"the last at 1.000000 s\n.*sleep"):
+        run(main())
+
+
+def test_timers_that_are_cancelled_are_not_kept_and_the_others_fire_in_order() -> None:
+    async def main() -> list[int]:
+        loop, fired = asyncio.get_running_loop(), list[int]()
+        assert isinstance(loop, VirtualLoop)
+        timers = [loop.call_later(1 + number // 10, fired.append, number) for number in range(2_000)]
+        for number, timer in enumerate(timers):
+            if number % 100:
+                timer.cancel()
+        assert len(loop._timers) < 500
+        await asyncio.sleep(1_000)
+        return fired
+
+    assert run(main()) == list(range(0, 2_000, 100))
 
 
 def test_threads_are_replaced_by_work_in_place() -> None:

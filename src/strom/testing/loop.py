@@ -15,13 +15,16 @@ import asyncio
 import heapq
 import selectors
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
+from itertools import count
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
+CANCELLED_MAX = 200
+"""So many cancelled timers may be kept before their turn comes."""
 NO_SOCKETS = "a virtual loop has no real sockets; use strom.testing.network.MemoryNetwork"
 
 
@@ -29,17 +32,14 @@ class Deadlock(Exception):
     """Every task waits and no timer is set."""
 
 
-class _NeverWaiting(selectors.BaseSelector):
-    """Replaces the loop's selector: instead of waiting for sockets it advances the clock."""
+class Livelock(Exception):
+    """More turns than can be of use: something is tried again and again."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
+
+class _NeverWaiting(selectors.BaseSelector):
+    """Replaces the loop's selector: there are no sockets to wait for."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Deadlock(f"every task waits and no timer is set\n{self._loop.describe_waiting()}")
-        if timeout > 0:
-            self._loop.skip_to_next_timer()
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -52,19 +52,25 @@ class _NeverWaiting(selectors.BaseSelector):
         return {}
 
 
+_Timer = tuple[float, int, asyncio.TimerHandle]
+"""What is to run at a time; of those of one time the first one set runs first."""
+
+
 class _Held(NamedTuple):
     """Callbacks that wait until those they belong to go on."""
 
     belongs: Callable[[Context], bool]
     ready: list[asyncio.Handle]
-    timers: list[asyncio.TimerHandle]
+    timers: list[_Timer]
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop whose time is a number."""
 
-    _scheduled: list[asyncio.TimerHandle]  # the base class's heap of timers, the next one first
     _ready: deque[asyncio.Handle]
+
+    # What the base class does at every turn for real input and output is left out here: simulations turn so often
+    # that it was a third of their time.
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,8 +78,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # The base class fires timers that are less than this ahead. Its own nanosecond would vanish in the
         # rounding of large times, and a timer that is due would never fire.
         self._clock_resolution = 1e-6
-        self._selector = _NeverWaiting(self)
+        self._selector = _NeverWaiting()
+        self._timers: list[_Timer] = []
+        """A heap, the next one first; cancelled ones are dropped when their turn comes, or when they are too many."""
+        self._timer_numbers = count()
+        self._cancelled = 0
         self._held: list[_Held] = []
+        self.turns_left: int | None = None
+        """After so many more turns :class:`Livelock` is raised; None: never."""
 
     def hold(self, belongs: Callable[[Context], bool]) -> Callable[[], None]:
         """Run nothing whose context belongs to somebody who stands still; returns what lets it go on.
@@ -84,10 +96,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for handle in [one for one in self._ready if belongs(_context(one))]:
             self._ready.remove(handle)
             held.ready.append(handle)
-        for timer in [one for one in self._scheduled if belongs(_context(one))]:
-            self._scheduled.remove(timer)
+        for timer in [one for one in self._timers if belongs(_context(one[2]))]:
+            self._timers.remove(timer)
             held.timers.append(timer)
-        heapq.heapify(self._scheduled)
+        heapq.heapify(self._timers)
         self._held.append(held)
         return lambda: self._let_go_on(held)
 
@@ -96,26 +108,71 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._held.remove(held)
             self._ready.extend(held.ready)
             for timer in held.timers:
-                heapq.heappush(self._scheduled, timer)
+                heapq.heappush(self._timers, timer)
 
-    def _call_soon(
-        self, callback: Callable[..., object], args: Sequence[Any], context: Context | None
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle: asyncio.Handle = super()._call_soon(callback, args, context)  # type: ignore[misc]
+        self._check_closed()  # type: ignore[attr-defined]
+        handle = asyncio.Handle(callback, args, self, context)
         for held in self._held:
             if held.belongs(_context(handle)):
-                self._ready.pop()
                 held.ready.append(handle)
-                break
+                return handle
+        self._ready.append(handle)
         return handle
+
+    call_soon_threadsafe = call_soon  # nobody has to be woken: the loop never sleeps
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._check_closed()  # type: ignore[attr-defined]
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle._scheduled = True  # type: ignore[attr-defined]
+        heapq.heappush(self._timers, (when, next(self._timer_numbers), handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._cancelled += handle._scheduled  # type: ignore[attr-defined]
+        if self._cancelled > CANCELLED_MAX and 2 * self._cancelled > len(self._timers):
+            self._timers = [one for one in self._timers if not one[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
+
+    def _run_once(self) -> None:
+        """One turn: what is ready now, then what becomes due; when nothing is, time passes."""
+        if self.turns_left is not None:
+            self._count_turn()
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+            self._cancelled -= 1
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            if not timers:
+                raise Deadlock(f"every task waits and no timer is set\n{self.describe_waiting()}")
+            # To the timer itself, not by the time left: with large times a small rest may vanish in rounding.
+            self._now = max(self._now, timers[0][0])
+        end = self._now + self._clock_resolution
+        while timers and timers[0][0] < end:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]
+            ready.append(timer)
+            self._cancelled -= timer.cancelled()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def _count_turn(self) -> None:
+        assert self.turns_left is not None
+        self.turns_left -= 1
+        if self.turns_left < 0:
+            self.turns_left = None  # the tasks must be able to end
+            raise Livelock(f"too many turns, the last at {self._now:.6f} s\n{self.describe_waiting()}")
 
     def time(self) -> float:
         return self._now
-
-    def skip_to_next_timer(self) -> None:
-        """Let the time until the next timer pass."""
-        # To the timer itself, not by the time left: with large times a small rest may vanish in rounding.
-        self._now = max(self._now, self._scheduled[0].when())
 
     def describe_waiting(self) -> str:
         """One line per task that has not ended, with the place where it waits."""
@@ -143,8 +200,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list
 
-    def _write_to_self(self) -> None:
-        """Nobody has to be woken: the loop never sleeps."""
+    def close(self) -> None:
+        self._timers.clear()
+        super().close()
 
 
 def _context(handle: asyncio.Handle) -> Context:

@@ -141,6 +141,7 @@ class SimulatedMachines:
         self._observer = observer or _Nobody()
         self._machines: dict[str, SimulatedMachine] = {}
         self._clients: list[Life] = []
+        self._loaded: dict[tuple[str, frozenset[tuple[str, str]]], Settings] = {}
 
     def __iter__(self) -> Iterator[SimulatedMachine]:
         """The machines of servers."""
@@ -205,6 +206,13 @@ class SimulatedMachines:
         return server
 
     def _settings(self, name: str, more: Mapping[str, str]) -> Settings:
+        """Of a server; read once, though it is restarted often."""
+        wanted = name, frozenset(more.items())
+        if wanted not in self._loaded:
+            self._loaded[wanted] = self._load(name, more)
+        return self._loaded[wanted]
+
+    def _load(self, name: str, more: Mapping[str, str]) -> Settings:
         return load(
             None,
             {},
@@ -222,15 +230,22 @@ class SimulatedMachines:
         )
 
     async def stop(self, name: str) -> bool:
-        """Stop its process in order; whether the stop was clean."""
+        """Stop its process in order; whether the stop was clean. It ends also if nobody waits for that any more."""
         machine = self._machines[name]
-        assert machine.life is not None
+        life = machine.life
+        assert life is not None
         assert machine.server is not None
-        stopping = machine.life.spawn(machine.server.stop(), "stop")
+        stopping = life.spawn(machine.server.stop(), "stop")
+        killed = False
+
+        def end(_: object) -> None:
+            nonlocal killed
+            killed = life.dead
+            life.die()
+
+        stopping.add_done_callback(end, context=Context())
         await asyncio.wait([stopping])
-        cleanly = False if machine.life.dead else stopping.result()
-        machine.life.die()
-        return cleanly
+        return False if killed else stopping.result()
 
     def kill(self, name: str, *, power_loss: bool | Survival = False) -> None:
         """End its process now. ``power_loss``: the machine starts anew, and its disk forgets what was not synced, or a

@@ -114,7 +114,7 @@ class _Pipe:
         taken = bytes(self.arrived[:size])
         del self.arrived[:size]
         self._bytes -= len(taken)
-        self._loop.call_soon(self._sender.send_more, context=NOBODY)
+        self._sender.room_soon()
         return taken
 
     def drop(self) -> None:
@@ -191,7 +191,8 @@ class MemoryTransport(asyncio.Transport):
 
     def read_soon(self) -> None:
         """Look for arrived bytes in the loop's next round, as a selector would."""
-        if not self._read_set and self.is_reading():
+        something = self._in.arrived or (self._in.ended and not self._end_read)
+        if something and not self._read_set and self.is_reading():
             self._read_set = True
             self._loop.call_soon(self._read, context=NOBODY)
 
@@ -281,10 +282,14 @@ class MemoryTransport(asyncio.Transport):
         if not self._unsent:
             self._out.send("end")
 
-    def send_more(self) -> None:
+    def room_soon(self) -> None:
         """The pipe has room again."""
+        if self._unsent:
+            self._loop.call_soon(self._send_more, context=NOBODY)
+
+    def _send_more(self) -> None:
         if self._weather.frozen(self.host):
-            self._weather.when_awake(self.host, self.send_more)
+            self._weather.when_awake(self.host, self._send_more)
         elif not self._gone:
             self._send()
             self._pause_or_resume_writing()

@@ -331,8 +331,11 @@ class _Inside(asyncio.BufferedProtocol):
     def _call(self, name: str, *arguments: Any) -> Any:
         if self._life.dead:
             return None
-        with self._life.inside():
+        token = _here.set(self._life)  # as ``inside``, which would be slow here
+        try:
             return getattr(self._protocol, name)(*arguments)
+        finally:
+            _here.reset(token)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._call("connection_made", transport)
