@@ -41,8 +41,8 @@ from strom.testing.invariants import InvariantBroken
 from strom.testing.loop import Deadlock, Livelock, VirtualLoop
 
 FINISH_S = 60.0
-TURNS_MAX = 400_000
-"""More than a hundred times what a history takes."""
+TURNS_MAX = 150_000
+"""Twenty times what a history takes."""
 
 
 class ClusterHistory:

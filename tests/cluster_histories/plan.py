@@ -24,6 +24,8 @@ TROUBLES = (
     "isolate one",
     "block one way",
     "split in two",
+    "starve the followers",
+    "flap a follower",
     "slow network",
     "hide the metadata from one",
     "hide the metadata from the leader",

@@ -223,6 +223,60 @@ class Troubles:
 
         self._for_a_while(begin)
 
+    def starve_the_followers(self) -> None:
+        """Some followers, or all, hear nothing of their leader, and then it is gone: what it acknowledged meanwhile
+        is what they have."""
+        leader = self._leader()
+        others = [f"t{one}" for one in self.scene.plan.server_ids if f"t{one}" != leader]
+        starved = self.draw.sample(others, self.draw.randrange(1, len(others) + 1))
+        ending = self.draw.choice((self._kill, self._kill, self._freeze, self._new_disk))
+        fed_first, later_s = self.draw.random() < 0.5, self.draw.choice((0.0, 0.003, 0.03))
+        self.note(f"starve {sorted(starved)} of {leader}")
+
+        def begin() -> Callable[[], object]:
+            blocks = [self.network.block(leader, one) for one in starved]
+
+            def feed() -> None:
+                for end in blocks:
+                    end()
+
+            def end() -> None:
+                first, second = (
+                    (feed, lambda: ending(leader)) if fed_first else (lambda: ending(leader), feed)
+                )
+                first()
+                self._lasting.append(asyncio.ensure_future(_later(later_s, second)))
+
+            return end
+
+        self._for_a_while(begin)
+
+    def flap_a_follower(self) -> None:
+        """A follower leaves the set and joins it again, while answers of the metadata get lost; then the leader is
+        gone."""
+        leader = self._leader()
+        follower = self.draw.choice([f"t{one}" for one in self.scene.plan.server_ids if f"t{one}" != leader])
+        pauses = [(0.35 + 0.2 * self.draw.random(), 0.04 * self.draw.random()) for _ in range(2)]
+        last_s = 0.2 * self.draw.random()
+        self.note(f"flap {follower} of {leader}")
+
+        async def flap() -> None:
+            self.machines.weather.unanswered = 500
+            try:
+                for away_s, back_s in pauses:
+                    end = self.network.block(leader, follower)
+                    await asyncio.sleep(away_s)
+                    end()
+                    await asyncio.sleep(back_s)
+                end = self.network.block(leader, follower)
+                await asyncio.sleep(last_s)
+                self._kill(leader)
+                end()
+            finally:
+                self.machines.weather.unanswered = 0
+
+        self._lasting.append(asyncio.ensure_future(flap()))
+
     def slow_network(self) -> None:
         def begin() -> Callable[[], object]:
             self.network.set_delay(0.001, self.draw.choice((0.02, 0.2)))
@@ -323,12 +377,15 @@ class Troubles:
             self.kill_both_coordinators()
 
     def replace_a_disk(self) -> None:
-        server_id = self.draw.choice(self.scene.plan.server_ids)
-        if self._may_lose(server_id) and f"t{server_id}" not in self.starting:
-            self.note(f"new disk for t{server_id}")
+        self._new_disk(self._server())
+
+    def _new_disk(self, name: str) -> None:
+        server_id = int(name[1:])
+        if self._may_lose(server_id) and name not in self.starting:
+            self.note(f"new disk for {name}")
             self._lose(server_id, whole=True)
-            self.machines.kill(f"t{server_id}")
-            self.machines.replace_disk(f"t{server_id}")
+            self.machines.kill(name)
+            self.machines.replace_disk(name)
 
     def fill_a_disk(self) -> None:
         name = self._server()
@@ -390,3 +447,8 @@ class Troubles:
     def _is_used(self, name: str) -> bool:
         plan = self.scene.plan
         return bool(plan.key_writers) if name == KEYS else bool(plan.log_writers or plan.transactions)
+
+
+async def _later(seconds: float, act: Callable[[], object]) -> None:
+    await asyncio.sleep(seconds)
+    act()

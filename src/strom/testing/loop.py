@@ -111,7 +111,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 heapq.heappush(self._timers, timer)
 
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
+        context: Context | None = None,
     ) -> asyncio.Handle:
         self._check_closed()  # type: ignore[attr-defined]
         handle = asyncio.Handle(callback, args, self, context)
@@ -125,7 +128,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     call_soon_threadsafe = call_soon  # nobody has to be woken: the loop never sleeps
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        when: float,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         self._check_closed()  # type: ignore[attr-defined]
         handle = asyncio.TimerHandle(when, callback, args, self, context)

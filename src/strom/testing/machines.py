@@ -180,6 +180,7 @@ class SimulatedMachines:
         assert not machine.alive, f"{name} runs already"
         machine.kind, machine.settings = kind, settings
         life = machine.life = Life(name)
+        machine.server = None  # of the process before
         machine.survival = True
         life.on_death.append(machine.crash)
         machine.store = RemoteStore(life, self.store, self.weather)
