@@ -79,7 +79,7 @@ def test_whatever_goes_wrong_the_seed_is_told(error: BaseException, monkeypatch:
 
 
 @pytest.mark.torture
-def test_many_more_seeds_of_whole_clusters() -> None:
+def test_many_more_seeds_of_whole_clusters(capsys: pytest.CaptureFixture[str]) -> None:
     """As many as the time allows, or STROM_SEEDS of them; the count is told."""
     count = int(os.environ.get("STROM_SEEDS", "0"))
     end = time.monotonic() + 60 * float(os.environ.get("STROM_TORTURE_MINUTES", "10"))
@@ -87,5 +87,6 @@ def test_many_more_seeds_of_whole_clusters() -> None:
     while seed - first < count if count else time.monotonic() < end:
         run(seed)
         seed += 1
-    print(f"{seed - first} histories of whole clusters from seed {first} on")
+    with capsys.disabled():
+        print(f"\n{seed - first} histories of whole clusters from seed {first} on, all sound")
     assert seed > first
