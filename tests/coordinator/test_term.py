@@ -14,6 +14,7 @@ from strom.coordinator.term import NOBODY, Term
 from strom.errors import MetadataCorrupt, NotCoordinator
 from strom.metadata.changes import Absent, Put
 from strom.metadata.memory import MemoryStore
+from strom.metadata.store import Snapshot
 
 HERE = {"CLIENT": ListenerAddress("one", 9123), "INNER": ListenerAddress("one", 9999)}
 THERE = {"CLIENT": ListenerAddress("two", 9123)}
@@ -111,6 +112,24 @@ def test_a_former_coordinator_that_has_not_heard_of_it_cannot_commit_either() ->
         one.coordinator.perform_in(term, decide)
     assert decided == 1, "it decided on what it knew, and found out when it committed"
     assert "databases/late" not in store.read().entries
+
+
+class Distant(Behind):
+    """One whose reader knows everything again once it has read the store itself."""
+
+    def read(self, prefix: str = "") -> Snapshot:
+        self.deaf = False
+        return super().read(prefix)
+
+
+def test_who_catches_up_asks_the_store_for_what_nobody_told_it() -> None:
+    store = Distant()
+    Coordinator(store).perform(commands.bootstrap, now_ms=0)
+    one, other = Coordinator(store), Coordinator(store)
+    store.deaf = True
+    other.perform(commands.create_database, "late", now_ms=1)
+    assert "late" not in one.refresh().databases()
+    assert "late" in one.catch_up().databases()
 
 
 def test_a_term_ends_also_when_the_same_process_takes_over_again() -> None:

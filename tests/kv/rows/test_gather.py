@@ -122,6 +122,31 @@ def test_a_type_that_no_table_has_is_refused() -> None:
         kinds_of(pa.schema([("a", pa.large_string())]))
 
 
+@pytest.mark.parametrize("start", [1, 8, 13])
+def test_a_batch_that_is_a_part_of_another_has_its_own_rows(start: int) -> None:
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("flag", pa.bool_()),
+            ("text", pa.string()),
+            ("data", pa.binary()),
+            ("day", pa.date32()),
+        ]
+    )
+    numbers = range(40)
+    columns = [
+        list(numbers),
+        [number % 3 == 0 for number in numbers],
+        [None if number % 5 == 0 else "x" * number for number in numbers],
+        [b"%d" % number for number in numbers],
+        [None if number % 4 == 0 else number for number in numbers],
+    ]
+    part = pa.record_batch(columns, schema=schema).slice(start, 20)
+    directory = Directory(schema, [source_of(part, kinds_of(schema))])
+    gathered = gather(directory, *arrays([(0, number) for number in range(20)]))
+    assert gathered.to_pylist() == part.to_pylist()
+
+
 @pytest.mark.parametrize("nullable", [False, True])
 def test_rows_that_take_exactly_what_they_may_are_gathered_and_lie_aligned(nullable: bool) -> None:
     schema = pa.schema([("id", pa.int64()), ("flag", pa.bool_()), ("text", pa.string())])

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
+from strom.errors import ServerStopping
 from strom.kv.kernels.kernel_needs import PEER_ROWS
 from strom.runtime.clock import SystemClock
 from strom.runtime.compiling import Progress
@@ -53,6 +54,22 @@ def test_after_a_failure_there_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> No
         assert "no room" in str(refusal)
         await asyncio.wait_for(waiting, 30)
         assert compiling.tries == 3
+        await tasks.close()
+
+    asyncio.run(test())
+
+
+def test_who_waits_for_another_attempt_hears_at_once_that_the_server_stops() -> None:
+    async def test() -> None:
+        tasks = Tasks()
+        made = Kernels(lambda: FailingCompiling(2), InlineOffload(), tasks, SystemClock())
+        gate = Gate(made, frozenset({PEER_ROWS}))
+        waiting = asyncio.ensure_future(gate.passed(patient=True))
+        await until(lambda: gate.refusal() is not None)
+        assert not waiting.done()
+        made.stop()
+        with pytest.raises(ServerStopping):
+            await asyncio.wait_for(waiting, kernels.TRY_AGAIN_S / 2)
         await tasks.close()
 
     asyncio.run(test())
