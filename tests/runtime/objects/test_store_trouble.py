@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import traceback
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -127,6 +129,42 @@ def test_a_real_store_is_understood_in_every_call(s3: S3Server) -> None:
                 ask()
             told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.facts) + repr(place)
             assert not any(word in told for word in (SECRET, "not-the-secret", GUEST[SECRET_KEY])), told
+
+
+class HidesBuckets(BaseHTTPRequestHandler):
+    """A store in which nothing may be seen but that there is no such bucket, by who lists it."""
+
+    def do_PUT(self) -> None:
+        self.answer(403, "AccessDenied")
+
+    def do_GET(self) -> None:
+        self.answer(404, "NoSuchBucket")
+
+    def answer(self, status: int, code: str) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        content = f"<Error><Code>{code}</Code></Error>".encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_a_missing_bucket_that_looks_forbidden_is_called_missing() -> None:
+    with HTTPServer(("127.0.0.1", 0), HidesBuckets) as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        try:
+            settings = {"s3.endpoint": f"http://127.0.0.1:{server.server_port}", "s3.access-key-id": "a"}
+            place = ObjectPlace.of("s3://nowhere/x", settings | {"s3.secret-access-key": "b"})
+            with pytest.raises(StoreRefused, match="no bucket 'nowhere'") as caught:
+                BlockingObjects(ObstoreObjects(place)).put("a", b"x")
+        finally:
+            server.shutdown()
+            serving.join()
+    assert caught.value.facts["cause"] == "bucket"
 
 
 @pytest.mark.slow
