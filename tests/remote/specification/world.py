@@ -222,17 +222,23 @@ class World:
         if leader.claimed:
             self.compare(leader)
 
-    def compare(self, leader: Copy) -> None:
-        """C4: cut where the logs differ; go on at E when the own log ends below it."""
+    def take_back(self, leader: Copy) -> int:
+        """C4: cut where the logs differ; go on at E when the own log ends below it. Returns E."""
         assert leader.manifest is not None
-        end, local_wins = leader.manifest.end, self.broken == "local-wins"
-        if not local_wins:
-            for offset in range(leader.start, min(end, leader.end)):
-                if self.remote_row(leader.manifest, offset) != leader.log[offset - leader.start]:
-                    leader.log = leader.log[: offset - leader.start]
-                    break
-            if leader.end < end:
-                leader.start, leader.log = end, []
+        end = leader.manifest.end
+        if self.broken == "local-wins":
+            return end
+        for offset in range(leader.start, min(end, leader.end)):
+            if self.remote_row(leader.manifest, offset) != leader.log[offset - leader.start]:
+                leader.log = leader.log[: offset - leader.start]
+                break
+        if leader.end < end:
+            leader.start, leader.log = end, []
+        return end
+
+    def compare(self, leader: Copy) -> None:
+        """C4: whoever compared has settled the loss."""
+        end = self.take_back(leader)
         leader.synced, leader.settled = leader.end, True
         self.bucket.settled = self.bucket.losses
         kept = next((at for at, row in enumerate(self.truth) if self.row(leader, at) != row), len(self.truth))
