@@ -22,7 +22,7 @@ from benchmarks import machine
 from benchmarks.harness import Answer, Bench, Samples
 
 HERE = Path(__file__).parent
-GROUPS = ("log", "keys", "lake", "join", "spark", "metadata", "cluster", "peers")
+GROUPS = ("log", "keys", "lake", "join", "spark", "metadata", "remote", "cluster", "peers")
 NOT_QUICK = ("cluster", "peers")
 """These groups need brokers from Maven Central: the quick form of everything goes without them."""
 QUICK_SECONDS = 300

@@ -27,6 +27,7 @@ GROUPS = {
     "join": "Joins",
     "spark": "Spark",
     "metadata": "Many tables",
+    "remote": "Remote storage",
     "cluster": "A cluster with three copies",
     "peers": "Beside Kafka and Fluss",
 }

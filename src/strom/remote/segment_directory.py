@@ -70,7 +70,7 @@ class Extent(NamedTuple):
     columns: tuple[ColumnPlace, ...]
 
 
-class StoredBatch(NamedTuple):
+class RemoteBatch(NamedTuple):
     """A batch as the directory knows it."""
 
     entry: SidecarEntry
@@ -87,7 +87,7 @@ class SegmentDirectory(NamedTuple):
 
     start_offset: int
     end_offset: int
-    batches: tuple[StoredBatch, ...]
+    batches: tuple[RemoteBatch, ...]
     extents: tuple[Extent, ...]
 
 
@@ -175,7 +175,7 @@ class _Walk:
         self.position = end
         return self._content[start:end]
 
-    def batch(self) -> StoredBatch:
+    def batch(self) -> RemoteBatch:
         entry_size, head_size, rest_size = BATCH.unpack(self.take(BATCH.size))
         packed, head, rest = self.take(entry_size), self.take(head_size), self.take(rest_size)
         entry = decode_entry(packed)
@@ -191,7 +191,7 @@ class _Walk:
             raise MalformedBatch(
                 f"a batch of {self._key} has too much or too little between its buffers", key=self._key
             )
-        return StoredBatch(entry, decode_buffer_crcs(packed, 0, entry), head, rest, header, columns)
+        return RemoteBatch(entry, decode_buffer_crcs(packed, 0, entry), head, rest, header, columns)
 
     def extent(self, object_size: int) -> Extent:
         first, count, column_count = EXTENT.unpack(self.take(EXTENT.size))
@@ -229,7 +229,7 @@ def _check(directory: SegmentDirectory, key: str) -> None:
         raise MalformedBatch(f"batches of {key} lie in no extent", key=key)
 
 
-def _check_extent(extent: Extent, batches: Sequence[StoredBatch], key: str) -> None:
+def _check_extent(extent: Extent, batches: Sequence[RemoteBatch], key: str) -> None:
     """Each column is as long as its buffers together."""
     first = 0
     for column in extent.columns:

@@ -13,7 +13,7 @@ from strom.log.sidecar import check_batch
 from strom.record.checksum import crc32c
 from strom.record.project import Projection
 from strom.remote.remote_manifest import RemoteSegment
-from strom.remote.segment_directory import Extent, SegmentDirectory, StoredBatch, decode_directory
+from strom.remote.segment_directory import Extent, RemoteBatch, SegmentDirectory, decode_directory
 from strom.runtime.objects.range_plan import FILTERED, UNFILTERED, Part
 from strom.runtime.objects.range_reader import RangeReader
 
@@ -142,7 +142,7 @@ def _wanted(directory: SegmentDirectory, extent: Extent, start: int, end: int) -
     ]
 
 
-def _rebuilt(batch: StoredBatch, runs: Sequence[memoryview]) -> memoryview:
+def _rebuilt(batch: RemoteBatch, runs: Sequence[memoryview]) -> memoryview:
     """A whole batch out of its columns; its own checksum proves it."""
     whole = bytearray(batch.entry.batch_size)
     whole[: len(batch.head)] = batch.head
@@ -164,7 +164,7 @@ def _rebuilt(batch: StoredBatch, runs: Sequence[memoryview]) -> memoryview:
 
 
 def _cut(
-    batch: StoredBatch, runs: Sequence[memoryview], extent: Extent, projection: Projection, key: str
+    batch: RemoteBatch, runs: Sequence[memoryview], extent: Extent, projection: Projection, key: str
 ) -> bytes:
     """A batch of some columns, each buffer checked by its own checksum."""
     cut = projection.cut(batch.head, batch.header)
