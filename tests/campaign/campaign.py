@@ -288,9 +288,13 @@ class Campaign:
             return
         self.say("waiting for the copy and the lake")
         keys = rows_of(trouble.db, KEYS)
-        _until_stuck(
-            lambda: is_copied(trouble.db), lambda: rows_of(trouble.db, COPIED), f"the copy should be {keys}"
-        )
+
+        def copied() -> bool:
+            for program in trouble.programs:
+                program.look()
+            return is_copied(trouble.db)
+
+        _until_stuck(copied, lambda: rows_of(trouble.db, COPIED), f"the copy should be {keys}")
         self.report.actors += [program.told for program in trouble.programs]
         for program in trouble.programs:
             program.kill()

@@ -25,6 +25,9 @@ class Program:
         self.ends = 0
         """How often it ended without being killed."""
         self.output = folder / f"{name}.txt"
+        self._scratch = folder / "scratch"
+        """What a killed Spark leaves behind goes with the folder."""
+        self._scratch.mkdir(exist_ok=True)
         self._command = command
         self._process = self._started()
 
@@ -36,7 +39,7 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=os.environ | {"PYTHONPATH": path},
+                env=os.environ | {"PYTHONPATH": path} | spark_scratch(self._scratch),
                 start_new_session=True,
             )
 
@@ -63,6 +66,15 @@ class Program:
         return f"{self.name}: killed {self.kills} times, ended by itself {self.ends} times"
 
 
+def spark_scratch(folder: Path) -> dict[str, str]:
+    """Where Python, Spark and Java put what they need for a while."""
+    return {
+        "TMPDIR": str(folder),
+        "SPARK_LOCAL_DIRS": str(folder),
+        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder}",
+    }
+
+
 def copying(address: str, folder: Path) -> Program:
     """The stream that copies."""
     return Program("copying", ["-m", "campaign.copying", address, str(folder / "checkpoint")], folder)
@@ -77,7 +89,11 @@ def tier_once(address: str, folder: Path) -> int:
     """Bring everything that is there now into the lake; returns the exit code."""
     with (folder / "tier-once.txt").open("ab") as output:
         return subprocess.run(
-            [sys.executable, *_tier(address), "--once"], stdout=output, stderr=output, check=False
+            [sys.executable, *_tier(address), "--once"],
+            stdout=output,
+            stderr=output,
+            env=os.environ | spark_scratch(folder / "scratch"),
+            check=False,
         ).returncode
 
 
