@@ -5,6 +5,7 @@
     remote_chain.py      the numbered manifests: the newest one, and the creation of the next
     chain_leader.py      what a leader does: claim, upload, name, sweep, drop; fenced by a higher epoch
     settling.py          after a loss: where the local log and the remote one part
+    reader_pins.py       what readers hold
     local_deletion.py    up to where local segments may go
 
     column_extents.py    batches to the bytes of a remote segment, columns side by side (docs/formats/remote_segment.md)
