@@ -94,7 +94,8 @@ async def test_a_lane_may_open_a_table_while_the_loop_forgets_others(monkeypatch
     monkeypatch.setattr(Catalog, "table_by_id", while_a_lane_opens_another)
     await house.drop("dropped")
     monkeypatch.undo()
-    assert set(tables.counted()) == {ids[0], ids[1], ids[3]}
+    for _ in range(2):  # looking takes nothing away
+        assert set(tables.counted()) == {ids[0], ids[1], ids[3]}
     assert {one["labels"]["table"] for one in metrics.samples()} == {
         "fluss.first",
         "fluss.second",
