@@ -37,6 +37,25 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+@pytest.mark.parametrize("end", ["with bytes", "alone"])
+def test_what_came_while_a_host_was_frozen_is_there_when_it_wakes(end: str) -> None:
+    async def main() -> None:
+        network = MemoryNetwork(delay_s=0.25)
+        client, server = await joined(network, "a", "b")
+        network.freeze("b")
+        if end == "with bytes":
+            client.transport.write(b"last words")
+        client.transport.close()
+        await asyncio.sleep(5)
+        assert not server.received
+        assert server.events == ["made"]
+        network.wake("b")
+        await server.until_event("end")
+        assert server.received == (b"last words" if end == "with bytes" else b"")
+
+    run(main())
+
+
 def test_a_delay_is_how_long_bytes_are_under_way() -> None:
     async def main() -> None:
         network = MemoryNetwork(delay_s=0.25)

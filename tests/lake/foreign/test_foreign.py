@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile
+from pyiceberg.table.snapshots import Operation
 
 from lake.foreign_upkeep import (
     Step,
@@ -291,3 +292,7 @@ def test_a_rewrite_by_others_is_taken_over_in_a_commit_of_ours(lake: Lake) -> No
     assert lake.head.held == foreign.held
     assert read_head(lake.table) == lake.head
     assert lake.ids() == [1, 3, 2]
+    head = lake.table.snapshot()
+    assert head is not None
+    assert head.summary is not None
+    assert head.summary.operation is Operation.REPLACE, "readers of what is new must find nothing new in it"

@@ -322,6 +322,20 @@ def test_a_file_that_is_written_once_can_be_read_by_whoever_reads_the_others(lak
     assert sorted(os.listdir(storage.path(location))) == ["a", "b", "metadata"], "nothing else is left"
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs Linux")
+def test_a_closed_catalog_holds_no_file_open(tmp_path: Path) -> None:
+    def held() -> list[str]:
+        names = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        found = [os.readlink(name) for name in names if os.path.islink(name)]
+        return [name for name in found if name.startswith(str(tmp_path))]
+
+    lake = Lake(tmp_path)
+    lake.round(lake.file(events(1), [0]), end=1)
+    assert held(), "its catalog"
+    lake.catalog.close()
+    assert held() == []
+
+
 # --- conflicts -------------------------------------------------------------------------------------------------
 
 
