@@ -209,7 +209,6 @@ class ForgettingDisk:
     def open(self, path: str, *, create: bool = False) -> ForgettingFile:
         with self._mutex:
             if create and self._state.find(path) is None:
-                self._state.parent(path)
                 self._perform(Created(path))
             return ForgettingFile(self, path, self._state.file(path))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from client.play import Play, description_of, play_out, playing
+from client.play import Play, Stay, description_of, play_out, playing
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ClientOptions, ReadOptions, WriterOptions
@@ -164,6 +164,30 @@ def test_a_tail_gives_every_row_once_through_moves_and_cuts() -> None:
                 play.faults["FetchRows"] = [lambda call: NotLeader("moved")]
                 play.world.network.cut()  # type: ignore[attr-defined]
             assert sorted(await seen(tail)) == list(range(300))
+            await tail.close()
+
+    play_out(main())
+
+
+def test_a_tail_asks_where_a_bucket_went_when_its_server_says_it_moved() -> None:
+    async def main() -> None:
+        async with playing(servers=2) as (play, cluster, table):
+            bucket = BucketId(7, None, 0)
+            tail = tail_of(cluster, table)
+            await tail.open()
+            for leader in (1, 0):
+                play.leaders[bucket] = leader
+                await cluster.refresh(table, [bucket])
+                play.calls.clear()
+                play.faults["FetchRows"] = [
+                    Stay(lambda call: None if "GetMetadata" in play.calls else NotLeader("moved"))
+                ]
+                await fill(cluster, table, 10)
+                found = 0
+                while found < 10:
+                    batch = await tail.next(60)
+                    assert batch is not None, "it asks the server of before for ever"
+                    found += batch.num_rows
             await tail.close()
 
     play_out(main())

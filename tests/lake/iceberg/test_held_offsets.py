@@ -12,6 +12,7 @@ import pytest
 from lake.lake_places import LOG, Lake, events
 from strom.errors import LakeCorrupt
 from strom.lake.files.file_writer import FilePartition
+from strom.lake.iceberg import commit
 from strom.lake.iceberg.commit import commit_round, drop_partitions
 from strom.lake.iceberg.held_files import held_files
 from strom.lake.iceberg.lake_head import read_head
@@ -68,6 +69,18 @@ def test_prints_are_those_of_the_files_whatever_gaps_they_have(lake: Lake) -> No
     lake.round(end=14, dead=[4, 11])
     check_prints(lake)
     assert set(lake.head.held.live or ()) == {(None, 1)}, "a bucket without live rows has no print"
+
+
+def test_a_lake_that_states_that_nothing_is_live_is_believed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.round(lake.file(events(1, 2), [0, 1]), end=2)
+    lake.round(end=3, dead=[0, 1])
+    assert lake.head.held.live == {}
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "live_prints", lambda *_: pytest.fail("its files are read again"))
+        lake.round(lake.file(events(3), [3]), end=4)
+    check_prints(lake)
 
 
 def test_the_print_of_a_dropped_partition_goes_with_it(days: Lake) -> None:
