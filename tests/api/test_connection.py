@@ -20,6 +20,7 @@ from strom.errors import (
     Disconnected,
     FolderInUse,
     InvalidSetting,
+    StorageFull,
     StromError,
     TableNotFound,
 )
@@ -292,3 +293,24 @@ def test_traffic_is_counted(server: ServerProcess) -> None:
         after = db.statistics()
         assert after.requests > before.requests
         assert after.bytes_received > before.bytes_received
+
+
+def test_what_closing_could_not_do_is_told_and_hides_no_error_of_the_program(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connected() -> strom.Database:
+        db = strom.connect(server.address)
+        close = db.session.close
+
+        def fails() -> None:
+            close()
+            raise StorageFull("rows were lost")
+
+        monkeypatch.setattr(db.session, "close", fails)
+        return db
+
+    with pytest.raises(StorageFull, match="rows were lost"), connected():
+        pass
+    with pytest.raises(ValueError, match="of the program") as told, connected():
+        raise ValueError("of the program")
+    assert told.value.__notes__ == ["and closing the connection failed: rows were lost"]

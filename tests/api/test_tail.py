@@ -57,9 +57,9 @@ def test_a_tail_ends_when_nothing_came_for_a_while(server: ServerProcess) -> Non
         table.append(events(1, 2))
         table.flush()
         began = time.monotonic()
-        assert [ids_of(batch.data) for batch in table.tail("earliest", idle=0.3)] == [[1, 2]]
-        assert list(table.tail(timeout=0.2)) == []
-        assert 0.5 <= time.monotonic() - began < 5
+        assert [ids_of(batch.data) for batch in table.tail("earliest", idle=0.1)] == [[1, 2]]
+        assert list(table.tail(timeout=0.05)) == []
+        assert 0.15 <= time.monotonic() - began < 5
 
 
 def test_positions_let_a_tail_go_on_where_another_stopped(server: ServerProcess) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from api import test_tail_patience as patience
 from client import test_lake_status as lake_behind
 from client.plan import test_left_out as left_out
 from client.read import test_reading as reading
@@ -41,8 +42,10 @@ from rpc import test_flow as flow
 from rpc import test_login as login
 from runtime import test_tasks as tasks
 from sql import test_streamed_rows as streamed_rows
+from strom.aio import tail as aio_tail
 from strom.client.admin import lake_status
 from strom.client.plan import offsets
+from strom.client.read import tail
 from strom.client.write import fast_lane, write_call
 from strom.coordinator import alter, lake, partitions, tables
 from strom.coordinator import sinks as sink_commands
@@ -62,8 +65,10 @@ from strom.runtime import tasks as owned
 from strom.server.replicas import pull_sessions
 from strom.sql import streaming
 from strom.tablet import publishing, stages
+from strom.testing import memory_transport
 from tablet import test_groups as tablet_groups
 from tablet import test_skipping as skipping
+from testing import test_memory_network as memory_network
 
 
 class Bug(NamedTuple):
@@ -87,6 +92,30 @@ BUGS = {
         "            self._dialling = False",
         "pass  # the program is exiting, and its threads take no new work\n        finally:\n            pass",
         lanes.test_a_lane_whose_connection_broke_is_dialled_again_every_time,
+    ),
+    "a server that refuses connections is dialled for every batch": Bug(
+        fast_lane,
+        "            self._dial_again_at = self._clock.monotonic() + DIAL_PAUSE_S\n            return",
+        "            return",
+        lanes.test_a_server_that_refuses_connections_is_not_dialled_for_every_batch,
+    ),
+    "a tail asks the server of before for ever": Bug(
+        tail,
+        "if not isinstance(error, MISPLACED):\n            return\n        try:\n            await self._cluster",
+        "if isinstance(error, MISPLACED):\n            return\n        try:\n            await self._cluster",
+        reading.test_a_tail_asks_where_a_bucket_went_when_its_server_says_it_moved,
+    ),
+    "the time of a tail begins anew with every batch": Bug(
+        aio_tail,
+        "if self._timeout is not None and self._deadline is None:",
+        "if self._timeout is not None:",
+        case(patience.test_a_tail_ends_when_its_patience_does, {"timeout": 3.5}, 4, 3.5),
+    ),
+    "an end that came to a frozen host is never seen": Bug(
+        memory_transport,
+        "if self._in.arrived or self._in.ended:",
+        "if self._in.arrived:",
+        case(memory_network.test_what_came_while_a_host_was_frozen_is_there_when_it_wakes, "alone"),
     ),
     "nobody looks for answers again after a pause": Bug(
         fast_lane,

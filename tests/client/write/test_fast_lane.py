@@ -22,7 +22,7 @@ from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.cluster.options import WriterOptions
 from strom.client.write.accumulator import Accumulator, Outgoing
 from strom.client.write.delivery import Delivery
-from strom.client.write.fast_lane import FastLane
+from strom.client.write.fast_lane import DIAL_PAUSE_S, FastLane
 from strom.errors import ChecksumMismatch, Disconnected, StromError, TableNotFound, UnknownBucket
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import PRODUCE_LOG
@@ -303,7 +303,9 @@ class Answering(Dialled):
 
 
 @asynccontextmanager
-async def answering_lane(dialled: list[Answering]) -> AsyncIterator[tuple[Callable[[], bool], list[Any]]]:
+async def answering_lane(
+    dialled: list[Answering], refuses: Callable[[], bool] = lambda: False
+) -> AsyncIterator[tuple[Callable[[], bool], list[Any]]]:
     """What sends a batch over a lane, and the batches that are settled."""
     here = Address("here", 1)
     settled: list[Any] = []
@@ -311,6 +313,8 @@ async def answering_lane(dialled: list[Answering]) -> AsyncIterator[tuple[Callab
 
     def dial(address: Address) -> Answering:
         dialled.append(Answering(address))
+        if refuses():
+            raise Disconnected("nobody listens")
         return dialled[-1]
 
     clock = LoopClock(asyncio.get_running_loop().time)
@@ -339,6 +343,27 @@ def test_a_lane_whose_connection_broke_is_dialled_again_every_time() -> None:
                 assert len(dialled) == times
                 assert send()
                 dialled[-1].broken = Disconnected("the server was restarted")
+
+    virtual.run(main())
+
+
+def test_a_server_that_refuses_connections_is_not_dialled_for_every_batch() -> None:
+    async def main() -> None:
+        dialled: list[Answering] = []
+        async with answering_lane(dialled, lambda: len(dialled) <= 2) as (send, _):
+            for _ in range(10):
+                assert not send()
+                await asyncio.sleep(0.1)
+            assert len(dialled) == 1
+            await asyncio.sleep(DIAL_PAUSE_S)
+            for _ in range(10):
+                assert not send()
+                await asyncio.sleep(0.1)
+            assert len(dialled) == 2
+            await asyncio.sleep(DIAL_PAUSE_S)
+            assert not send()
+            await asyncio.sleep(0.1)
+            assert send(), "it listens again"
 
     virtual.run(main())
 
