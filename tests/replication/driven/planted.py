@@ -180,7 +180,7 @@ WATERMARKS = {
                 changed(Leadership.watermarks, lambda w, *_: w._replace(stable=w.high)),
             ),
         ),
-        87,
+        185,
     ),
     "read-before-epoch-start": Planted(
         "R11: a new leader serves what it knows to be committed",

@@ -63,7 +63,7 @@ MUTANTS = {
     "copy-without-number": Mutant("R18: a copied base lacks the newest group's number", 59),
     "copy-mixes-bases": Mutant("R18: the base moves on while it is copied", 35),
     "read-before-epoch-start": Mutant("R11: a new leader serves what it knows to be committed", 18),
-    "memory-without-epoch": Mutant("R11: a reader remembers an offset only", 240),
+    "memory-without-epoch": Mutant("R11: a reader remembers an offset only", 524),
     "strong-without-barrier": Mutant("R22: a strong lookup is answered by whoever thinks that he leads", 372),
     "lake-to-hw": Mutant("R23: a round goes to the high watermark under ``os``", 62),
     "recovery-on-old-registrations": Mutant(
