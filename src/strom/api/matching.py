@@ -64,8 +64,11 @@ class Matching:
         *,
         prefix: Sequence[str] | None = None,
         index: str | None = None,
+        strong: bool = False,
     ) -> None:
+        """``strong``: leaders first make sure that they lead."""
         self._session = database.session
+        self._strong = strong
         self.at_once = KEYS_MOST
         """How many keys one call looks up: fewer after a refusal, then slowly more again."""
         lookups = Lookups(self._session.cluster, lambda: table)
@@ -124,7 +127,9 @@ class Matching:
         for bucket in self._session.run(self._lookup.buckets(key)):
             after: int | None = -1
             while after is not None:
-                found, after = self._session.run(self._lookup.page(key, bucket, after, at_least))
+                found, after = self._session.run(
+                    self._lookup.page(key, bucket, after, at_least, self._strong)
+                )
                 if found is not None:
                     yield MatchPart(place, place + 1, self._one([found], place), more)
                     more = True
@@ -132,8 +137,8 @@ class Matching:
             yield MatchPart(place, place + 1, self.nothing)
 
     def _found(self, keys: pa.RecordBatch, at_least: WrittenTo | None) -> list[LookupHits]:
-        found = self._lookup.find_directly(keys, at_least)
-        return self._session.run(self._lookup.find(keys, at_least)) if found is None else found
+        found = self._lookup.find_directly(keys, at_least, self._strong)
+        return self._session.run(self._lookup.find(keys, at_least, self._strong)) if found is None else found
 
     def _one(self, found: Sequence[LookupHits], start: int) -> Matches:
         if not found:

@@ -419,6 +419,7 @@ class Lookup:
         bucket: BucketId,
         after: int,
         at_least: Mapping[BucketId, WrittenUpTo] | None = None,
+        strong: bool = False,
     ) -> tuple[LookupHits | None, int | None]:
         """Some rows of one key in one bucket, written after an offset (-1: all), and where the next page begins.
 
@@ -431,7 +432,7 @@ class Lookup:
             question = next((one for one in asked if one.bucket == bucket), None)
             if question is None:
                 return None, None  # its partition was dropped
-            message = self.message([question], at_least, after)
+            message = self.message([question], at_least, after, strong=strong)
             request = Request(self.cluster.leader(bucket), message, [question])
             response = await self._send(request)
             found = next(self.read(request, response), None)

@@ -30,10 +30,12 @@ class AccessPath:
             return f"index {self.index} ({listed})"
         return f"primary key ({listed})" if self.kind == "key" else f"prefix of the primary key ({listed})"
 
-    def matching(self, database: Database, info: TableInfo, columns: Sequence[str] | None) -> Matching:
+    def matching(
+        self, database: Database, info: TableInfo, columns: Sequence[str] | None, *, strong: bool = False
+    ) -> Matching:
         """The lookups themselves."""
         prefix = self.columns if self.kind == "prefix" else None
-        return Matching(database, info, columns, prefix=prefix, index=self.index)
+        return Matching(database, info, columns, prefix=prefix, index=self.index, strong=strong)
 
 
 def access_path_of(info: TableInfo, columns: Sequence[str]) -> AccessPath:

@@ -8,7 +8,7 @@ row gets what the table holds at that time and is not revised when the table cha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -49,6 +49,7 @@ def lookup_join(
     how: str = "inner",
     cache_rows: int = 0,
     cache_for: str = "1 min",
+    strong: bool = False,
     servers: str | None = None,
 ) -> DataFrame:
     """The rows of a DataFrame or a stream, each with what a table holds for it now.
@@ -56,7 +57,8 @@ def lookup_join(
     ``on`` is a column, several, or ``{"of the frame": "of the table"}``; together they are the table's primary key, a
     prefix of it, or the columns of an index. ``columns`` of the table are added (by default all but those
     of ``on``; ``{"city": "customer_city"}`` renames one). ``how``: ``"inner"`` drops rows that find nothing, ``"left"``
-    keeps them. With ``cache_rows`` a worker caches that many rows for ``cache_for``, so they may be that old.
+    keeps them. With ``cache_rows`` a worker caches that many rows for ``cache_for``, so they may be that old. With
+    ``strong`` rows are as new as of a strong lookup, also while leaders change.
 
     >>> strom.spark.lookup_join(orders, "shop.customers", on={"customer": "id"}, columns=["name", "city"], how="left")
     """
@@ -65,10 +67,12 @@ def lookup_join(
     kind = how_of(how)
     if kind not in ("inner", "left"):
         raise InvalidRequest(f'a lookup join is "inner" or "left", not {how!r}: delta_join has the others')
+    if strong and cache_rows:
+        raise InvalidRequest("a cached row may be old, so it is not strong: leave out strong= or cache_rows=")
     work = translate_errors(
         lambda: _planned(server, frame.schema, table, on, columns, kind, cache_rows, cache_for), server=server
     )
-    return mapped(frame, work, work.schema)
+    return mapped(frame, replace(work, strong=strong), work.schema)
 
 
 def _planned(
@@ -147,6 +151,7 @@ class LookUp:
     schema: StructType
     cache_rows: int
     cache_ms: int
+    strong: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a partition with the columns they found."""
@@ -170,7 +175,7 @@ class Finder:
         self._asked_types = [arrow.field(name).type for name in work.asked]
         # If no column is wanted, one of the key is looked up: only the existence of a row counts.
         self._columns = list(work.added) or list(info.schema.primary_key[:1])
-        self._matching = work.access.matching(database, info, self._columns)
+        self._matching = work.access.matching(database, info, self._columns, strong=work.strong)
         found = pa.schema([arrow.field(name) for name in work.added])
         more = [self._schema.field(at) for at in range(len(work.schema) - len(work.added), len(work.schema))]
         spark = pa.schema([pa.field(own, one.type) for own, one in zip(work.added, more, strict=True)])
