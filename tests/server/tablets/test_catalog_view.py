@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any
 
@@ -39,6 +39,17 @@ def _path(name: str) -> TablePath:
     return TablePath("fluss", name)
 
 
+OFFLOADS: list[ThreadOffload] = []
+"""Of the houses of the test that runs."""
+
+
+@pytest.fixture(autouse=True)
+def threads_end_with_their_test() -> Iterator[None]:
+    yield
+    while OFFLOADS:
+        OFFLOADS.pop().close()
+
+
 class House:
     """A coordinator's view on a store, without a server around it."""
 
@@ -47,6 +58,7 @@ class House:
         self.coordinator = Coordinator(self.store)
         self.coordinator.perform(commands.bootstrap, now_ms=0)
         self.offload = ThreadOffload(2)
+        OFFLOADS.append(self.offload)
         self.view = CatalogView(self.coordinator, self.offload, alone=alone)
 
     async def create(self, name: str) -> int:
