@@ -141,10 +141,11 @@ def test_one_column_of_ten_moves_little_more_than_it() -> None:
     assert wanted == moved == 2 * 40 * 800 * 8
 
 
-def test_a_flipped_byte_anywhere_is_noticed_or_harmless() -> None:
+@pytest.mark.parametrize("how", ["whole", "projected"])
+def test_a_flipped_byte_anywhere_is_noticed(how: str) -> None:
     batches = following([numbers(6, 1), numbers(3, 2)])
     content = transpose(batches, layouts(NUMBERS))
-    stored_bytes = [bytes(one.view) for one in batches]
+    projection = Projection(ColumnLayout(NUMBERS), [0, 1, 2])
 
     async def main() -> list[int]:
         stored = Stored(content)
@@ -153,15 +154,13 @@ def test_a_flipped_byte_anywhere_is_noticed_or_harmless() -> None:
             reader = await stored.reader()
             stored.objects.flip(KEY, position)
             try:
-                if [bytes(one) for one in await reader.whole(0, 1 << 60)] != stored_bytes:
-                    missed.append(position)
-                projection = Projection(ColumnLayout(NUMBERS), [0, 1, 2])
-                for found, one in zip(await reader.projected(projection, 0, 1 << 60), batches, strict=True):
-                    if found != b"".join(project_batch(one.view, projection)):
-                        missed.append(position)
+                if how == "whole":
+                    await reader.whole(0, 1 << 60)
+                else:
+                    await reader.projected(projection, 0, 1 << 60)
             except (Corrupt, NewerFormat):
                 continue
-            missed.append(position)  # every byte of an object counts
+            missed.append(position)
         return missed
 
     assert asyncio.run(main()) == []
