@@ -23,6 +23,7 @@ from coordinator import test_key_tables as key_tables
 from coordinator import test_lake_records as lake_records
 from coordinator import test_races as races
 from coordinator import test_sinks as sinks
+from coordinator import test_term as terms
 from lake.rounds import test_parts as parts
 from lake.upkeep import test_compaction as compaction
 from log import test_alike_runs as alike_runs
@@ -37,10 +38,12 @@ from planted.planting import planted
 from record import test_filter as filters
 from record import test_statistics as statistics
 from replicas import test_pull_sessions as pulls
+from replication import test_rebalance as rebalances
 from replication import test_stage_journal as journals
 from rpc import test_flow as flow
 from rpc import test_login as login
 from runtime import test_tasks as tasks
+from server.calls import test_lookup_limits as lookup_limits
 from sql import test_streamed_rows as streamed_rows
 from strom.aio import tail as aio_tail
 from strom.client.admin import lake_status
@@ -48,20 +51,24 @@ from strom.client.plan import offsets
 from strom.client.read import tail
 from strom.client.write import fast_lane, write_call
 from strom.coordinator import alter, lake, partitions, tables
+from strom.coordinator import coordinator as coordinator_view
 from strom.coordinator import sinks as sink_commands
 from strom.lake.rounds import parts as round_parts
 from strom.lake.upkeep import compaction_plan
 from strom.log import chain_writer, entry_run, groups
 from strom.metadata import sharing_map as maps
 from strom.model import type_text
+from strom.model import types as model_types
 from strom.model.filters import predicate_text
 from strom.moving import avro_file as avro
 from strom.moving import table_metadata as moved
 from strom.record import filter as record_filter
 from strom.record import statistics as record_statistics
-from strom.replication import stage_journal
+from strom.replication import rebalance, stage_journal
 from strom.rpc import budget, login_delays
+from strom.rpc import flow as rpc_flow
 from strom.runtime import tasks as owned
+from strom.server.calls.keys import bucket_lookup
 from strom.server.replicas import pull_sessions
 from strom.sql import streaming
 from strom.tablet import publishing, stages
@@ -86,6 +93,40 @@ def case(run: Callable[..., object], *arguments: object) -> Callable[[], object]
 
 
 BUGS = {
+    "one reason to read on is enough": Bug(
+        rpc_flow,
+        "self.holds |= reason",
+        "self.holds = reason",
+        case(flow.test_reading_goes_on_when_the_last_of_all_reasons_is_gone, 0),
+    ),
+    "a server that is away is made a leader": Bug(
+        rebalance,
+        "{one.server_id for one in staying if not one.away and not one.resting}",
+        "{one.server_id for one in staying if not one.resting}",
+        rebalances.test_a_server_that_is_away_is_made_the_leader_of_nothing,
+    ),
+    "times of the day count microseconds": Bug(
+        model_types,
+        "default = 0 if kind is Time else 6",
+        "default = 6",
+        case(
+            types.test_a_type_whose_document_says_no_more_is_what_the_standard_says,
+            "TIME_WITHOUT_TIME_ZONE",
+            model_types.Time(0),
+        ),
+    ),
+    "who catches up only listens": Bug(
+        coordinator_view,
+        "        self._store.read()\n        return self.refresh()",
+        "        return self.refresh()",
+        terms.test_who_catches_up_asks_the_store_for_what_nobody_told_it,
+    ),
+    "rows of exactly the limit are refused": Bug(
+        bucket_lookup,
+        "size > self.answer_bytes_max",
+        "size >= self.answer_bytes_max",
+        lookup_limits.test_as_many_keys_and_bytes_as_the_limits_say_are_allowed_and_no_more,
+    ),
     "a lane whose connection broke is not dialled again": Bug(
         fast_lane,
         "pass  # the program is exiting, and its threads take no new work\n        finally:\n"
