@@ -196,3 +196,10 @@ def test_a_writer_meets_a_server_that_is_down_without_noise() -> None:
         assert await count(table) == 40
 
     tell(story)
+
+
+def test_a_client_of_a_simulation_has_the_options_it_was_given() -> None:
+    async def story(_: SimulatedCluster, table: Table) -> None:
+        assert table.session.cluster.options == QUICK
+
+    tell(story)

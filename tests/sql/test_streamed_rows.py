@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from strom.errors import Expired
 from strom.model.filters.predicate_text import parse_predicate
+from strom.sql.query import _Told
 from strom.sql.streaming import StreamedRows
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.string())])
@@ -94,3 +96,20 @@ def test_duckdb_reads_it_as_a_table() -> None:
         connection.register("t", rows)
         assert connection.sql("SELECT sum(a) FROM t WHERE b < 35 AND c <> 's'").fetchall() == [(10,)]
         assert connection.sql("SELECT count(*) FROM t").fetchall() == [(8,)]
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+@pytest.mark.parametrize(
+    "text", ["SELECT * FROM {0}", "SELECT count(*) FROM t0, t1, t2 WHERE t0.a = t1.a AND t1.a = t2.a"]
+)
+def test_the_error_of_any_table_of_a_query_is_raised_as_it_was(broken: int, text: str) -> None:
+    gone = Expired("these rows are no longer kept")
+    streams = [
+        StreamedRows(SCHEMA, ["a"], Told(error=gone if number == broken else None)) for number in range(3)
+    ]
+    with duckdb.connect() as connection:
+        for number, stream in enumerate(streams):
+            connection.register(f"t{number}", stream)
+        with pytest.raises(Expired) as told, _Told(streams):
+            connection.sql(text.format(f"t{broken}")).fetchall()
+    assert told.value is gone
