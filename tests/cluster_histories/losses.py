@@ -44,7 +44,8 @@ class LossWatch:
         for member in kept:
             if self._was_never_back(member):
                 self._scene.report("AllAreWaitedFor", f"{bucket}: {member.server_id} was not back yet")
-        found = {one.server_id: self._scene.tablet(one.server_id, bucket) for one in kept}
+        # Also those that have ended again since they were asked.
+        found = {one.server_id: self._scene.tablet(one.server_id, bucket, also_dead=True) for one in kept}
         ends = {server: _end(tablet) for server, tablet in found.items() if tablet is not None}
         if entry.leader in ends and ends[entry.leader] < max(ends.values()):
             self._scene.report("WhoHasMostLeads", f"{bucket} is led by {entry.leader} of {ends}")

@@ -81,7 +81,7 @@ class Plan:
             "log.segment.file-size": "8kb",
             "log.checkpoint.bytes": "4kb",
             "log.index.interval-size": "1kb",
-            "log.sync.interval": "100 ms",
+            "log.sync.interval": "1 s" if self.seed % 2 else "100 ms",
             "shutdown.timeout": "1 s",
         }
 

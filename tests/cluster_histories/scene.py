@@ -83,15 +83,17 @@ class Scene:
 
     def replicas(self, server_id: int) -> Replicas | None:
         """The copies of a server that runs."""
-        machine = self.machines[f"t{server_id}"]
-        server = machine.server
-        if not machine.alive or not isinstance(server, ClusterTablet) or server._server is None:
+        return self._newest_replicas(server_id) if self.machines[f"t{server_id}"].alive else None
+
+    def _newest_replicas(self, server_id: int) -> Replicas | None:
+        server = self.machines[f"t{server_id}"].server
+        if not isinstance(server, ClusterTablet) or server._server is None:
             return None
         return server._server.node.replicas
 
-    def tablet(self, server_id: int, bucket: BucketId) -> Tablet | None:
-        """The copy of a server that runs, if it is open."""
-        replicas = self.replicas(server_id)
+    def tablet(self, server_id: int, bucket: BucketId, *, also_dead: bool = False) -> Tablet | None:
+        """The copy of a server that runs, if it is open. ``also_dead``: as it was when the process ended."""
+        replicas = self._newest_replicas(server_id) if also_dead else self.replicas(server_id)
         found = None if replicas is None else replicas.find(bucket)
         return None if found is None else found.slot.tablet
 
