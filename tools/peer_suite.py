@@ -19,6 +19,7 @@ import sys
 import tarfile
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -47,6 +48,7 @@ SETTINGS = {
 }
 COPIES = 3
 MOVE_EVERY_S = 3.0
+LOOK_EVERY_S = 0.1
 
 
 def main() -> int:
@@ -56,6 +58,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="strom-peer-") as scratch, ExitStack() as running:
         suite = _source(python, Path(scratch)) / "bindings" / "python" / "test"
         addresses = running.enter_context(_served(Path(scratch) / "data", options))
+        copies: Counter[int] = Counter()
+        if options.servers is not None:
+            running.enter_context(_counting(addresses["CLIENT"], copies))
         if options.moving is not None:
             running.enter_context(_moving(addresses["CLIENT"], options.moving))
         environment = os.environ | {
@@ -63,7 +68,17 @@ def main() -> int:
             "FLUSS_SASL_BOOTSTRAP_SERVERS": addresses["SASL"],
         }
         command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *options.words]
-        return subprocess.run(command, cwd=suite, env=environment, check=False).returncode
+        failed = subprocess.run(command, cwd=suite, env=environment, check=False).returncode
+    return failed or _judged(copies, options)
+
+
+def _judged(copies: Counter[int], options: argparse.Namespace) -> int:
+    """Say how many copies the suite's tables had; 1 if none had as many as the cluster gives without being asked."""
+    if options.servers is None:
+        return 0
+    for count, tables in sorted(copies.items()):
+        print(f"{tables} tables had {count} copies of every bucket", flush=True)
+    return 0 if copies[min(COPIES, options.servers)] else 1
 
 
 def _options() -> argparse.Namespace:
@@ -102,6 +117,27 @@ def _served(folder: Path, options: argparse.Namespace) -> Iterator[Mapping[str, 
         finally:
             if options.logs is not None:
                 options.logs.write_text(cluster.output())
+
+
+@contextmanager
+def _counting(address: str, copies: Counter[int]) -> Iterator[None]:
+    """Count tables by the copies that their buckets have, until the suite has ended."""
+    ended, found = threading.Event(), dict[str, int]()
+
+    def look() -> None:
+        with strom.connect(address) as db:
+            while not ended.wait(LOOK_EVERY_S):
+                for one in db.bucket_copies():
+                    found[one.table] = min(len(one.servers), found.get(one.table, COPIES))
+
+    thread = threading.Thread(target=look, name="counting")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        copies.update(found.values())
 
 
 @contextmanager
