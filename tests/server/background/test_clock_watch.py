@@ -45,6 +45,7 @@ def test_the_time_is_kept_again_once_the_disk_takes_it(
         await until(lambda: watching.done() or (tmp_path / "clock-test").exists())
         assert not watching.done()
         watching.cancel()
+        world.offload.close()
 
     asyncio.run(test())
 
@@ -70,3 +71,4 @@ def test_what_was_seen_is_found_again(tmp_path: Path, content: str, ahead_days: 
     assert watch.time.ahead_ms() == ahead_days * 24 * 3600 * 1000
     asyncio.run(watch.keep())
     assert ClockWatch(world, str(tmp_path), "test", trust_after_ms=1000).time.seen() == watch.time.seen()
+    world.offload.close()

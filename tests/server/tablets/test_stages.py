@@ -112,6 +112,7 @@ def on_node(folder: Path, test: Callable[[Place], Awaitable[None]], *, durabilit
         table = await node.create("t", buckets=4, table__durability=durability)
         await test(Place(node, table))
         await node.node.close()
+        node.world.offload.close()
 
     asyncio.run(main())
 
@@ -389,5 +390,6 @@ def test_a_primary_key_table_stages_changes(tmp_path: Path) -> None:
         assert (await place.apply((2, []), overwrite=True)).applied == 2
         assert tablet.live_rows() == 0
         await node.node.close()
+        node.world.offload.close()
 
     asyncio.run(main())
