@@ -222,3 +222,25 @@ def test_a_lookup_is_found_though_another_thread_clears_what_is_remembered(words
     assert row is not None
     assert row["word"] == "3"
     assert words.lookup_many([3, 4])["word"].to_pylist() == ["3", "4"]
+
+
+def test_each_way_of_looking_up_reads_the_columns_that_are_wanted_and_no_others(
+    server: ServerProcess,
+) -> None:
+    columns = {"a": "BIGINT", "b": "BIGINT", "word": "STRING", "more": "STRING"}
+    key = {"primary_key": ["a", "b"], "bucket_key": ["a"]}
+    with table_on(server, columns, buckets=2, indexes={"by_word": "word"}, **key) as table:
+        table.upsert([{"a": 1, "b": number, "word": "x", "more": f"m{number}"} for number in range(3)])
+        table.flush()
+        with strom.connect(server.address) as db:
+            ways: list[tuple[dict[str, Any], dict[str, list[Any]]]] = [
+                ({}, {"a": [1], "b": [2]}),
+                ({"prefix": ["a"]}, {"a": [1]}),
+                ({"index": "by_word"}, {"word": ["x"]}),
+            ]
+            for way, keys in ways:
+                matching = Matching(db, table.info, ["b"], **way)
+                (part,) = matching.parts(pa.record_batch(keys))
+                assert part.matches.rows.schema.names == ["b"], way
+                expected = [2] if not way else [0, 1, 2]
+                assert sorted(part.matches.rows.column("b").to_pylist()) == expected

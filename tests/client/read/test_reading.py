@@ -21,6 +21,7 @@ from strom.client.read.tail import LogTail
 from strom.client.write.append_writer import AppendWriter
 from strom.errors import (
     Busy,
+    Corrupt,
     Disconnected,
     LeaderNotAvailable,
     NotLeader,
@@ -148,6 +149,21 @@ def test_a_bucket_that_ends_before_the_plan_did_is_an_error_not_a_short_result()
             del play.logs[BucketId(7, None, 0)].batches[-1]
             with pytest.raises(LeaderNotAvailable, match="up to offset 20"):
                 await scan.to_arrow()
+
+    play_out(main())
+
+
+def test_a_damaged_row_is_told_with_its_bucket_and_what_to_do() -> None:
+    async def main() -> None:
+        async with playing(description_of(buckets=3)) as (play, cluster, table):
+            await fill(cluster, table, 100)
+            bucket = max(play.logs, key=lambda one: play.logs[one].end)
+            play.logs[bucket].batches[-1][-1] ^= 1
+            with pytest.raises(Corrupt, match=f"bucket {bucket.bucket}") as told:
+                await LogScan(cluster, table).to_arrow()
+            facts = told.value.facts
+            assert (facts["table"], facts["bucket"]) == ("fluss.t", bucket.bucket)
+            assert facts["end_offset"] == play.logs[bucket].end
 
     play_out(main())
 
