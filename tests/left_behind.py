@@ -7,6 +7,7 @@ stay, so may the loop that all blocking clients of a process share.
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Generator, Iterator
@@ -52,6 +53,8 @@ class Watch:
         def left() -> list[Thing]:
             return [thing for thing in _running() if thing not in before and thing not in self._may_stay]
 
+        if left():
+            gc.collect()  # the threads of a pool that nobody holds any more end with it: whether by now is chance
         try:
             until_blocking(lambda: not left(), ENDS_WITHIN_S)
         except AssertionError:
