@@ -9,7 +9,7 @@ import pytest
 from strom.testing.cluster_process import ClusterProcess
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     folder = tmp_path_factory.mktemp("pipeline")
     settings = {"lake.warehouse": f"file://{folder / 'warehouse'}"}
