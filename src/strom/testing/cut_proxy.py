@@ -25,6 +25,8 @@ class CutProxy:
     def __init__(self, port: int) -> None:
         self.requests_lost = 0
         """Bytes of requests that were dropped."""
+        self.answers_lost = 0
+        """Bytes of answers that were dropped."""
         self._target = port
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -110,6 +112,7 @@ class CutProxy:
                 if requests and self._losing_requests:
                     self.requests_lost += len(chunk)
                 elif requests or not self._losing_answers:
+                    self.answers_lost += len(chunk)
                     target.sendall(chunk)
         except OSError:
             pass  # the other side is gone
