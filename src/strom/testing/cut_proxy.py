@@ -111,8 +111,9 @@ class CutProxy:
             while chunk := source.recv(CHUNK_BYTES):
                 if requests and self._losing_requests:
                     self.requests_lost += len(chunk)
-                elif requests or not self._losing_answers:
+                elif not requests and self._losing_answers:
                     self.answers_lost += len(chunk)
+                else:
                     target.sendall(chunk)
         except OSError:
             pass  # the other side is gone
