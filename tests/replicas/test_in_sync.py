@@ -62,7 +62,8 @@ def test_a_copy_that_returns_joins_while_rows_are_written_all_the_time(durabilit
     play(scenario, durability=durability, replica_lag_max="1 s")
 
 
-def test_a_copy_that_has_everything_stays_though_nothing_is_written() -> None:
+@pytest.mark.parametrize("lag_max", ["1 s", "300 ms"], ids=["", "less than a question waits"])
+def test_a_copy_that_has_everything_stays_though_nothing_is_written(lag_max: str) -> None:
     async def scenario(scene: ReplicaScene) -> None:
         await scene.begin()
         await scene.append(1)
@@ -71,7 +72,7 @@ def test_a_copy_that_has_everything_stays_though_nothing_is_written() -> None:
         assert scene.in_sync == {0, 1, 2}
         assert scene.cluster.catalog.version == versions, "nothing was proposed"
 
-    play(scenario, replica_lag_max="1 s")
+    play(scenario, replica_lag_max=lag_max, replica_pull_wait="500 ms")
 
 
 def test_a_dead_copy_leaves_though_nothing_is_written() -> None:

@@ -26,6 +26,7 @@ class WaitingCall:
     def __init__(self, max_bytes: int, wait_s: float) -> None:
         self.promise: Promise[Message] = Promise()
         self.max_bytes = max_bytes
+        self.wait_s = wait_s
         self._timer = asyncio.get_running_loop().call_later(wait_s, self.answer, ())
         self.promise.add_done_callback(lambda _: self._timer.cancel())
 

@@ -62,8 +62,14 @@ class PullSessions:
         self._stopping = False
 
     def heard_at(self, server_id: int) -> float:
-        """When a server last asked for anything."""
-        return self._heard_at.get(server_id, float("-inf"))
+        """When a server last asked for anything, or until when nothing was expected of it because a call waited."""
+        heard = self._heard_at.get(server_id, float("-inf"))
+        session = self._sessions.get(server_id)
+        if session is None:
+            return heard
+        if session.waiting is None:
+            return max(heard, session.answered_at)
+        return min(self._clock.monotonic(), heard + session.waiting.wait_s)
 
     def asks(self, server_id: int) -> bool:
         """Whether questions of a server stand here: a call of it waits, or the next one is on its way."""
