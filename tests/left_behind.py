@@ -20,8 +20,8 @@ from waiting import until_blocking
 
 ENDS_WITHIN_S = 10.0
 SHARED_LOOP = "strom-client"
-POOL_WITHOUT_A_NAME = "ThreadPoolExecutor-"
-"""A library's, PyIceberg's for one, which keeps it for good. Strom's pools have names."""
+POOLS = ("ThreadPoolExecutor-", "strom-offload")
+"""Of a library (PyIceberg keeps its own for good), and of a client that the process keeps: their threads only wait."""
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "cli.starter")
 """Started once for all that need them: two of Python, and the one from which tests run commands (cli/command.py)."""
 
@@ -68,7 +68,7 @@ def _running() -> list[Thing]:
 
 def _works(thread: threading.Thread) -> bool:
     """Whether it is one that keeps the process alive, one of ours or one of a session with ZooKeeper."""
-    if thread.name == SHARED_LOOP or thread.name.startswith(POOL_WITHOUT_A_NAME):
+    if thread.name == SHARED_LOOP or thread.name.startswith(POOLS):
         return False
     return not thread.daemon or thread.name.startswith("strom-") or "(zk_loop)" in thread.name
 

@@ -20,7 +20,9 @@ def test_a_person_gives_up_what_only_lost_servers_have_and_it_can_be_read_later(
         database = await machines.connect("operator", f"c1:{PORT}")
         await filled(database)
         number = next(number for number, one in enumerate(entries(machines)) if one.leader == 1)
-        with pytest.raises(InvalidRequest, match=r"server 1 leads fluss.t bucket \d+: there is nothing to give up"):
+        with pytest.raises(
+            InvalidRequest, match=r"server 1 leads fluss.t bucket \d+: there is nothing to give up"
+        ):
             await database.elect("t", number, unclean=2, epoch=entries(machines)[number].epoch)
         machines.kill("t2")
         await until(lambda: [one.server_id for one in entries(machines)[number].in_sync] == [1, 3], 20.0)
