@@ -20,8 +20,6 @@ SETTINGS = {
     "spark.sql.session.timeZone": TIME_ZONE,
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
