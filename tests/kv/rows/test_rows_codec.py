@@ -217,6 +217,11 @@ def test_a_row_that_is_wrong_is_refused(kind: pa.DataType, row: str, why: str) -
         decoded(pa.schema([("c", kind)]), bytes.fromhex(row))
 
 
+def test_the_last_nanosecond_of_a_millisecond_is_read() -> None:
+    found = decoded(pa.schema([("c", pa.timestamp("ns"))]), bytes.fromhex("0000bf843d"))
+    assert found.column("c").cast(pa.int64()).to_pylist() == [999_999]
+
+
 def test_null_is_refused_where_the_schema_or_the_caller_says_so() -> None:
     schema = pa.schema([pa.field("a", pa.int32(), False), pa.field("b", pa.int32())])
     with pytest.raises(SchemaMismatch, match="column 'a' is NOT NULL, and row 0"):
