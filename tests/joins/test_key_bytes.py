@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from strom.errors import InvalidRequest
 from strom.model import data_type as types
-from strom.spark.joins.key_bytes import common_type, decoded, encoded, fitting
+from strom.spark.joins.key_bytes import arrow_of, common_type, decoded, encoded, fitting
 
 texts = st.text(max_size=4)
 keys = st.lists(st.tuples(texts, st.integers(-(2**63), 2**63 - 1), st.binary(max_size=3)), max_size=20)
@@ -53,6 +53,32 @@ def test_keys_of_every_fixed_width_are_read_back() -> None:
     ]
     found = decoded(encoded(given_columns), [one.type for one in given_columns])
     assert found == given_columns
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "arrow"),
+    [
+        (types.TinyInt(), -1, pa.int8()),
+        (types.BigInt(), -1, pa.int64()),
+        (types.Char(2), "ab", pa.string()),
+        (types.Binary(2), b"ab", pa.binary()),
+        (types.Time(0), dt.time(9, 30), pa.time64("ns")),
+        (types.Timestamp(3), dt.datetime(2026, 11, 16, 9), pa.timestamp("us")),
+        (types.String(), "ä", pa.string()),
+        (types.Bytes(), b"\0", pa.binary()),
+        (types.Boolean(), True, pa.bool_()),
+        (types.Date(), dt.date(2026, 11, 16), pa.date32()),
+        (types.Decimal(12, 2), Decimal("-1.25"), pa.decimal128(12, 2)),
+        (types.Timestamp(6), dt.datetime(2026, 11, 16, 9), pa.timestamp("us")),
+        (types.TimestampLtz(6), dt.datetime(2026, 11, 16, 9, tzinfo=dt.UTC), pa.timestamp("us", "UTC")),
+    ],
+)
+def test_a_key_is_read_back_as_spark_passes_a_column_of_its_type(
+    kind: types.DataType, value: Any, arrow: pa.DataType
+) -> None:
+    assert arrow_of(kind) == arrow
+    (found,) = decoded(encoded([pa.array([value], arrow)]), [arrow_of(kind)])
+    assert found.to_pylist() == [value]
 
 
 @pytest.mark.parametrize("name", [b"", b"\x01", b"\xff\xff\xff\xffabcd", b"\x05\0\0\0abcd"])

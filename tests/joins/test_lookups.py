@@ -18,6 +18,7 @@ from strom.client.lookup.lookup import Lookup
 from strom.errors import LimitExceeded
 from strom.spark.connect import connections
 from strom.spark.connect.options import ConnectOptions
+from strom.spark.joins.access_path import access_path_of
 from strom.spark.joins.lookup import lookup_join
 from strom.spark.joins.lookup.lookup_join import LookUp
 from strom.testing.process import ServerProcess
@@ -224,23 +225,35 @@ def test_a_lookup_is_found_though_another_thread_clears_what_is_remembered(words
     assert words.lookup_many([3, 4])["word"].to_pylist() == ["3", "4"]
 
 
+@pytest.mark.parametrize("strong", [False, True])
 def test_each_way_of_looking_up_reads_the_columns_that_are_wanted_and_no_others(
-    server: ServerProcess,
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, strong: bool
 ) -> None:
+    asked: list[Any] = []
+    message = Lookup.message
+
+    def heard(*given: Any, **named: Any) -> Any:
+        asked.append(message(*given, **named))
+        return asked[-1]
+
+    monkeypatch.setattr(Lookup, "message", heard)
     columns = {"a": "BIGINT", "b": "BIGINT", "word": "STRING", "more": "STRING"}
     key = {"primary_key": ["a", "b"], "bucket_key": ["a"]}
     with table_on(server, columns, buckets=2, indexes={"by_word": "word"}, **key) as table:
         table.upsert([{"a": 1, "b": number, "word": "x", "more": f"m{number}"} for number in range(3)])
         table.flush()
         with strom.connect(server.address) as db:
-            ways: list[tuple[dict[str, Any], dict[str, list[Any]]]] = [
-                ({}, {"a": [1], "b": [2]}),
-                ({"prefix": ["a"]}, {"a": [1]}),
-                ({"index": "by_word"}, {"word": ["x"]}),
-            ]
-            for way, keys in ways:
-                matching = Matching(db, table.info, ["b"], **way)
-                (part,) = matching.parts(pa.record_batch(keys))
+            ways: dict[str, dict[str, list[Any]]] = {
+                "key": {"a": [1], "b": [2]},
+                "prefix": {"a": [1]},
+                "index": {"word": ["x"]},
+            }
+            for way, keys in ways.items():
+                access = access_path_of(table.info, list(keys))
+                assert access.kind == way
+                (part,) = access.matching(db, table.info, ["b"], strong=strong).parts(pa.record_batch(keys))
                 assert part.matches.rows.schema.names == ["b"], way
-                expected = [2] if not way else [0, 1, 2]
+                expected = [2] if way == "key" else [0, 1, 2]
                 assert sorted(part.matches.rows.column("b").to_pylist()) == expected
+    assert len(asked) >= 3
+    assert {bool(one.strong) for one in asked} == {strong}

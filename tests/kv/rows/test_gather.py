@@ -167,3 +167,18 @@ def test_rows_that_take_exactly_what_they_may_are_gathered_and_lie_aligned(nulla
     message = gather_message(directory, *places, bytes_max=size)
     assert pa.ipc.read_record_batch(message, schema).equals(gathered)
     assert (message.address + message.size - size) % 64 == 0, "its body"
+
+
+def test_bytes_that_lie_below_a_null_are_no_part_of_a_message() -> None:
+    """As many as the values have, and all of them written: a message may leave the process."""
+    places = arrays([(0, 0), (0, 1), (0, 2)])
+    offsets, data = np.array([0, 2, 102, 104], np.int32), b"ab" + b"h" * 100 + b"cd"
+    hidden = pa.Array.from_buffers(
+        pa.string(), 3, [pa.py_buffer(b"\x05"), pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    messages = []
+    for texts in (hidden, pa.array(["ab", None, "cd"])):
+        batch = pa.record_batch({"text": texts})
+        directory = Directory(batch.schema, [source_of(batch, kinds_of(batch.schema))])
+        messages.append(gather_message(directory, *places).to_pybytes())
+    assert messages[0] == messages[1]

@@ -20,7 +20,7 @@ from lake.union_place import lake_table, rows
 from strom.client.plan.key_plan import Instant
 from strom.client.plan.log_plan import BucketRange
 from strom.errors import InvalidRequest
-from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID
+from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID
 from strom.lake.files.file_reader import LakeFile
 from strom.lake.files.storage import Storage
 from strom.lake.read.union_plan import LakeLimits
@@ -299,6 +299,40 @@ def test_columns_of_a_file_are_known_by_their_ids(spark: SparkSession, tmp_path:
     part = LakePart(BucketId(1, None, 0), None, file)
     assert [tuple(row) for row in cold.whole([part]).collect()] == [(None, 3, 1), (None, 4, 2)]
     assert [one.metadata for one in cold.clean(cold.whole([part])).schema] == [{}, {}, {}]
+
+
+def test_of_a_file_only_the_rows_between_two_commit_times_are_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = Schema.from_arrow(pa.schema([("a", pa.int32()), ("b", pa.int32())]))
+    moment = pa.timestamp("us", "UTC")
+    kinds = [("a", pa.int32(), schema.columns[0].id + 1), ("b", pa.int32(), schema.columns[1].id + 1)]
+    own = [("__bucket", pa.int32(), BUCKET_ID), ("__offset", pa.int64(), OFFSET_ID)]
+    arrow = pa.schema(
+        pa.field(name, kind, metadata={b"PARQUET:field_id": str(number).encode()})
+        for name, kind, number in [*kinds, *own, ("__timestamp", moment, TIMESTAMP_ID)]
+    )
+    times = [1_999_999, 2_000_000, 2_999_999, 3_000_000]
+    columns = [[0, 1, 2, 3], [0, 1, 0, 1], [0] * 4, [0, 1, 2, 3], times]
+    path = tmp_path / "x.parquet"
+    pq.write_table(
+        pa.table([pa.array(one, field.type) for one, field in zip(columns, arrow, strict=True)], arrow), path
+    )
+    file = LakeFile(str(path), path.stat().st_size, 4, 0, 0, 3)
+    bucket = BucketId(1, None, 0)
+    where = where_column(parse_predicate("b = 1").check(schema))
+    storage = Storage(LakeConfig(f"file://{tmp_path}"))
+    every = ColdFrames(spark, storage, schema, ["a"])
+    some = ColdFrames(spark, storage, schema, ["a"], where, frozenset({"b"}))
+
+    def found(cold: ColdFrames, limits: LakeLimits | None) -> list[int]:
+        return [row.a for row in cold.whole([LakePart(bucket, None, file, b"", limits)]).collect()]
+
+    assert found(every, LakeLimits(after_ms=2000, before_ms=3000)) == [1, 2]
+    assert found(every, LakeLimits(after_ms=2000)) == [1, 2, 3]
+    assert found(every, LakeLimits(before_ms=3000)) == [0, 1, 2]
+    assert found(some, LakeLimits(after_ms=2000)) == [1, 3]
+    assert found(some, None) == [1, 3]
 
 
 def test_files_of_several_partitions_do_not_share_their_dead(spark: SparkSession, tmp_path: Path) -> None:
