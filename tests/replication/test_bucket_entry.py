@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.errors import MetadataCorrupt
-from strom.replication.bucket_entry import Assignment, BucketEntry, decode_bucket, encode_bucket
+from strom.replication.bucket_entry import (
+    Assignment,
+    BucketEntry,
+    BucketOutline,
+    decode_bucket,
+    encode_bucket,
+    may_name,
+    outline_bucket,
+)
 from strom.replication.member import CopyIdentity, Member, identity_of
 from strom.replication.registration import DataDisk, Registration
 
@@ -51,6 +60,35 @@ def test_what_is_written_is_read(entry: BucketEntry) -> None:
     assert decode_bucket("replicas/1/-/0", encode_bucket(entry)) == entry
 
 
+@given(_entries())
+def test_an_outline_says_what_the_entry_says(entry: BucketEntry) -> None:
+    lacking = len(entry.in_sync) < len(entry.wanted) or entry.moving or entry.losses > 0
+    expected = BucketOutline(entry.leader, entry.incarnation, list(entry.servers), lacking)
+    assert outline_bucket("replicas/1/-/0", encode_bucket(entry)) == expected
+
+
+def test_a_bucket_on_the_move_or_with_fewer_copies_in_sync_or_with_losses_lacks_something() -> None:
+    whole = replace(ENTRY, losses=0, wanted=(4, 2), replicas=ENTRY.replicas[:2])
+    kinds = (
+        whole,
+        replace(whole, losses=1),
+        replace(whole, wanted=(4, 7)),
+        whole.with_in_sync(whole.in_sync[1:]),
+    )
+    assert [outline_bucket("r", encode_bucket(one)).lacking for one in kinds] == [False, True, True, True]
+
+
+@given(_entries(), st.integers(0, 2**31 - 1))
+def test_an_entry_that_names_a_server_is_never_passed_over(entry: BucketEntry, other: int) -> None:
+    value = encode_bucket(entry)
+    assert all(may_name(value, one) for one in entry.servers)
+    assert may_name(json.dumps(json.loads(value)).encode(), other), "not as we write it: read it to be sure"
+
+
+def test_most_entries_of_others_are_passed_over() -> None:
+    assert [one for one in range(10) if may_name(encode_bucket(ENTRY), one)] == [2, 4, 7]
+
+
 def test_the_value_is_the_documented_one() -> None:
     assert encode_bucket(ENTRY).decode() == (
         '{"drawn":3,"epoch":12,"in_sync":[[2,"d2",1,5],[4,"d4",1,1]],"incarnation":99,"leader":4,"losses":1,'
@@ -66,6 +104,7 @@ def test_the_value_is_the_documented_one() -> None:
         ("replicas", [[4, 0], [2, 1]]),
         ("replicas", [[4, 1, 1], [2, 1]]),
         ("replicas", "42"),
+        ("replicas", [[4, 1, 1], [2, 1, 1], [7, 3, 1]]),
         ("wanted", []),
         ("wanted", [1, 1]),
         ("wanted", [True]),
@@ -85,8 +124,9 @@ def test_the_value_is_the_documented_one() -> None:
 )
 def test_an_impossible_entry_is_refused(key: str, value: object) -> None:
     document = json.loads(encode_bucket(ENTRY)) | {key: value}
-    with pytest.raises(MetadataCorrupt, match="replicas/1/-/0"):
-        decode_bucket("replicas/1/-/0", json.dumps(document).encode())
+    for read in (decode_bucket, outline_bucket):
+        with pytest.raises(MetadataCorrupt, match="replicas/1/-/0"):
+            read("replicas/1/-/0", json.dumps(document).encode())
 
 
 def test_an_entry_without_its_leader_in_sync_is_not_written() -> None:

@@ -18,9 +18,9 @@ from strom.coordinator import entries, keys
 from strom.coordinator.entries import CoordinatorEntry, DatabaseEntry, Led, ListenerAddress, ServerEntry
 from strom.coordinator.limits import DecisionLimits
 from strom.coordinator.operation_rows import OperationRows
-from strom.coordinator.replica_rows import ReplicaRows
+from strom.coordinator.replica_rows import PREFIX, ReplicaRows
 from strom.coordinator.sink_rows import SinkRow, decode_sink
-from strom.coordinator.touched import Changed, Touched
+from strom.coordinator.touched import Changed, ChangedEntries, Touched
 from strom.errors import DatabaseNotFound, MetadataCorrupt, PartitionNotFound, TableNotFound
 from strom.metadata.changes import Absent, VersionIs
 from strom.metadata.sharing_map import SharingMap
@@ -49,6 +49,7 @@ class Catalog:
         self.version = 0
         self.limits = limits
         self._entries: SharingMap[str, Entry] = SharingMap()
+        """All but those of buckets, which ``replicas`` has: there may be a million."""
         self._databases: SharingMap[str, DatabaseEntry] = SharingMap()
         self._ids: SharingMap[str, SharingMap[str, int]] = SharingMap()
         """By database and name."""
@@ -79,13 +80,16 @@ class Catalog:
     @classmethod
     def of(cls, snapshot: Snapshot, limits: DecisionLimits) -> Catalog:
         """The catalog of a whole snapshot."""
-        return cls(limits).advanced(Delta(0, snapshot.version, snapshot.entries, ()))[0]
+        catalog = cls(limits)
+        by_kind, _ = catalog._take(Delta(0, snapshot.version, snapshot.entries, ()))
+        catalog._check_whole(Touched.of(by_kind, ChangedEntries({}, [])))
+        return catalog
 
     def advanced(self, delta: Delta) -> tuple[Catalog, Touched]:
         """The catalog after what happened since this one, and what that touched."""
         assert delta.since == self.version
         catalog = copy(self)
-        touched = catalog._take(delta)
+        touched = Touched.of(*catalog._take(delta))
         catalog._check_whole(touched)
         return catalog, touched
 
@@ -94,9 +98,14 @@ class Catalog:
         put = {
             key: entry
             for key, entry in snapshot.entries.items()
-            if (known := self._entries.get(key)) is None or known.version != entry.version
+            if (known := self._known(key)) is None or known.version != entry.version
         }
-        gone = [key for key in self._entries if key not in snapshot.entries]
+        gone = [
+            key
+            for rows in (self._entries, self.replicas.entries)
+            for key in rows
+            if key not in snapshot.entries
+        ]
         return Delta(self.version, snapshot.version, put, gone)
 
     # --- databases and tables --------------------------------------------------------------------------------
@@ -223,7 +232,7 @@ class Catalog:
     def versioned_entry(self, bucket: BucketId) -> tuple[BucketEntry, int] | None:
         """The replica entry of a bucket, and the version to require of it."""
         entry = self.replicas.get(bucket)
-        return None if entry is None else (entry, self._entries[keys.replicas(bucket)].version)
+        return None if entry is None else (entry, self.replicas.entries[keys.replicas(bucket)].version)
 
     def _led(self, table_id: int, partition_id: int | None) -> Led[TableEntry] | Led[Partition] | None:
         if partition_id is None:
@@ -282,19 +291,30 @@ class Catalog:
 
     def unchanged(self, key: str) -> VersionIs | Absent:
         """The requirement that an entry is still the one this catalog was made from."""
-        entry = self._entries.get(key)
+        entry = self._known(key)
         return Absent(key) if entry is None else VersionIs(key, entry.version)
+
+    def _known(self, key: str) -> Entry | None:
+        return (self.replicas.entries if key.startswith(PREFIX) else self._entries).get(key)
 
     # --- making ----------------------------------------------------------------------------------------------
 
-    def _take(self, delta: Delta) -> Touched:
-        """Bring every part up to date with the changed entries. Only while this catalog is being built."""
+    def _take(self, delta: Delta) -> tuple[Mapping[str, Changed], ChangedEntries]:
+        """Bring every part up to date with the changed entries, and return these: by kind, and those of buckets.
+
+        Only while this catalog is being built.
+        """
+        replicas = ChangedEntries(
+            {key: entry for key, entry in delta.put.items() if key.startswith(PREFIX)},
+            [key for key in delta.gone if key in self.replicas.entries],
+        )
+        put = {key: entry for key, entry in delta.put.items() if not key.startswith(PREFIX)}
         gone = [key for key in delta.gone if key in self._entries]
-        self.version, self._entries = delta.version, self._entries.changed(delta.put, gone)
+        self.version, self._entries = delta.version, self._entries.changed(put, gone)
         by_kind: dict[str, Changed] = {}
         for key in gone:
             by_kind.setdefault(key.partition("/")[0], Changed({}, [])).gone.append(key)
-        for key, entry in delta.put.items():
+        for key, entry in put.items():
             by_kind.setdefault(key.partition("/")[0], Changed({}, [])).put[key] = entry.value
         # Schemas before tables, because tables are built from them.
         takers = {
@@ -310,13 +330,13 @@ class Catalog:
             "sinks": self._take_sinks,
             "floors": self._take_floors,
             "lake": self._take_lakes,
-            "replicas": self._take_replicas,
             "operations": self._take_operations,
         }
         for kind, take in takers.items():
             if kind in by_kind:
                 take(by_kind[kind])
-        return Touched.of(by_kind)
+        self.replicas = self.replicas.changed(replicas)
+        return by_kind, replicas
 
     def _take_databases(self, changed: Changed) -> None:
         found = [entries.decode_database(key, value) for key, value in changed.put.items()]
@@ -440,9 +460,6 @@ class Catalog:
             else:
                 gone.append(table_id)
         self._lakes = self._lakes.changed(put, gone)
-
-    def _take_replicas(self, changed: Changed) -> None:
-        self.replicas = self.replicas.changed(changed)
 
     def _take_operations(self, changed: Changed) -> None:
         self.operations = self.operations.changed(changed)

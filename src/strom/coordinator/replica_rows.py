@@ -7,13 +7,15 @@ they are checked when they come in and kept as bytes, and those that are asked f
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from strom.coordinator.touched import Changed, bucket_in
+from strom.coordinator.touched import ChangedEntries, bucket_in
 from strom.metadata.sharing_map import SharingMap
+from strom.metadata.store import Entry
 from strom.model.bucket import BucketId
-from strom.replication.bucket_entry import BucketEntry, decode_bucket
+from strom.replication.bucket_entry import BucketEntry, BucketOutline, decode_bucket, outline_bucket
 
 PREFIX = "replicas/"
 Index = SharingMap[int, SharingMap[str, int]]
@@ -34,33 +36,46 @@ class ReplicaRows:
 
     __slots__ = ("_copies", "_lacking", "_led", "_rows")
 
-    def __init__(self, rows: SharingMap[str, bytes] | None = None) -> None:
+    def __init__(self, rows: SharingMap[str, Entry] | None = None) -> None:
         """None at all; use ``changed``."""
         self._rows = rows or SharingMap()
         self._led: Index = SharingMap()
         self._copies: Index = SharingMap()
         self._lacking: Keys = SharingMap()
 
-    def changed(self, changed: Changed) -> ReplicaRows:
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """All of them as the metadata have them, by key."""
+        return self._rows
+
+    def changed(self, changed: ChangedEntries) -> ReplicaRows:
         """The rows after a change of the metadata."""
+        if not changed.put and not changed.gone:
+            return self
         found = ReplicaRows(self._rows.changed(changed.put, changed.gone))
         led, copies = _Moves(), _Moves()
         lacking: dict[str, bool] = {}
         for key in changed.gone:
-            before = self._entry(key)
+            before = self._outline(key)
             led.move(key, _leader(before), {})
             copies.move(key, _servers(before), {})
-        for key, value in changed.put.items():
-            before, after = self._entry(key), decode_bucket(key, value)
-            led.move(key, _leader(before), _leader(after))
-            copies.move(key, _servers(before), _servers(after))
-            if lacks(after):
+        for key, entry in changed.put.items():
+            after = outline_bucket(key, entry.value)
+            before = self._outline(key)
+            if before is None:
+                led.add(key, after.leader, _shared(after.incarnation))
+                for server in after.servers:
+                    copies.add(key, server, 1)
+            else:
+                led.move(key, _leader(before), _leader(after))
+                copies.move(key, _servers(before), _servers(after))
+            if after.lacking:
                 lacking[key] = True
         found._lacking = self._lacking.changed(lacking, self._no_longer_lacking(changed, lacking))
         found._led, found._copies = led.applied(self._led), copies.applied(self._copies)
         return found
 
-    def _no_longer_lacking(self, changed: Changed, lacking: Mapping[str, bool]) -> list[str]:
+    def _no_longer_lacking(self, changed: ChangedEntries, lacking: Mapping[str, bool]) -> list[str]:
         if not self._lacking:
             return []
         touched = (*changed.gone, *(key for key in changed.put if key not in lacking))
@@ -71,8 +86,12 @@ class ReplicaRows:
         return self._entry(f"{PREFIX}{bucket}") if len(self._rows) else None
 
     def _entry(self, key: str) -> BucketEntry | None:
-        value = self._rows.get(key)
-        return None if value is None else _decoded(key, value)
+        found = self._rows.get(key)
+        return None if found is None else _decoded(key, found.value)
+
+    def _outline(self, key: str) -> BucketOutline | None:
+        found = self._rows.get(key)
+        return None if found is None else outline_bucket(key, found.value)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -111,8 +130,11 @@ class _Moves:
     """Changes of an index, gathered by server."""
 
     def __init__(self) -> None:
-        self._put: dict[int, dict[str, int]] = {}
+        self._put: defaultdict[int, dict[str, int]] = defaultdict(dict)
         self._gone: dict[int, list[str]] = {}
+
+    def add(self, key: str, server: int, value: int) -> None:
+        self._put[server][key] = value
 
     def move(self, key: str, before: Mapping[int, int], after: Mapping[int, int]) -> None:
         if before == after:
@@ -122,7 +144,7 @@ class _Moves:
                 self._gone.setdefault(server, []).append(key)
         for server, value in after.items():
             if before.get(server) != value:
-                self._put.setdefault(server, {})[key] = value
+                self._put[server][key] = value
 
     def applied(self, index: Index) -> Index:
         none: SharingMap[str, int] = SharingMap()
@@ -134,17 +156,12 @@ class _Moves:
         return index.changed(kept, [server for server in changed if server not in kept])
 
 
-def lacks(entry: BucketEntry) -> bool:
-    """Whether the entry alone says that copies are lacking or on the move, or that rows were given up."""
-    return len(entry.in_sync) < len(entry.wanted) or entry.moving or entry.losses > 0
+def _leader(outline: BucketOutline | None) -> dict[int, int]:
+    return {} if outline is None else {outline.leader: _shared(outline.incarnation)}
 
 
-def _leader(entry: BucketEntry | None) -> dict[int, int]:
-    return {} if entry is None else {entry.leader: _shared(entry.incarnation)}
-
-
-def _servers(entry: BucketEntry | None) -> dict[int, int]:
-    return {} if entry is None else dict.fromkeys(entry.servers, 1)
+def _servers(outline: BucketOutline | None) -> dict[int, int]:
+    return {} if outline is None else dict.fromkeys(outline.servers, 1)
 
 
 def _buckets(found: Iterable[str] | None) -> list[BucketId]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from strom.coordinator.entries import id_in
 from strom.coordinator.keys import ACTIVE
 from strom.errors import MetadataCorrupt
+from strom.metadata.store import Entry
 from strom.model.bucket import BucketId
 
 
@@ -16,6 +17,13 @@ class Changed(NamedTuple):
     """The entries of one kind that were put, by key, and the keys that were deleted."""
 
     put: dict[str, bytes]
+    gone: list[str]
+
+
+class ChangedEntries(NamedTuple):
+    """The same with their versions."""
+
+    put: dict[str, Entry]
     gone: list[str]
 
 
@@ -42,8 +50,8 @@ class Touched:
     """Buckets whose replica entries changed: that touches no table."""
 
     @classmethod
-    def of(cls, by_kind: Mapping[str, Changed]) -> Touched:
-        """Built from the entries that changed, by kind."""
+    def of(cls, by_kind: Mapping[str, Changed], replicas: ChangedEntries) -> Touched:
+        """Built from the entries that changed, by kind; those of buckets apart."""
         found = {kind: [*changed.put, *changed.gone] for kind, changed in by_kind.items()}
         names = frozenset((database, table) for _, database, table in map(_parts, found.get("names", ())))
         ids = {id_in(key, 1) for kind in ("tables", "schemas", "lake") for key in found.get(kind, ())}
@@ -52,7 +60,7 @@ class Touched:
             PartitionOf(id_in(key, 1), id_in(key, 2)) for key in found.get("partitions", ())
         )
         servers = any(kind in found for kind in ("servers", "alive", ACTIVE, "operations"))
-        buckets = frozenset(map(bucket_in, found.get("replicas", ())))
+        buckets = frozenset(map(bucket_in, (*replicas.put, *replicas.gone)))
         return cls(names, frozenset(ids), partitions, servers, buckets)
 
     def __bool__(self) -> bool:

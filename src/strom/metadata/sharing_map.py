@@ -9,7 +9,7 @@ process: the shard of a text does not depend on Python's seed, so that a simulat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 from zlib import crc32
 
@@ -79,11 +79,25 @@ class SharingMap(Mapping[K, V], Generic[K, V]):
         for shard in self._shards:
             yield from shard
 
+    def items(self) -> ItemsView[K, V]:
+        """As of a dict; without finding each key again."""
+        return _Items(self)
+
     def __len__(self) -> int:
         return self._count
 
     def __repr__(self) -> str:
         return f"SharingMap({dict(self)!r})"
+
+
+class _Items(ItemsView[K, V]):
+    def __init__(self, entries: SharingMap[K, V]) -> None:
+        super().__init__(entries)
+        self._shards = entries._shards
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        for shard in self._shards:
+            yield from shard.items()
 
 
 def _place(key: str | int) -> int:

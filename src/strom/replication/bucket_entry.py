@@ -7,7 +7,7 @@ The format is in docs/formats/metadata.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -72,37 +72,36 @@ class BucketEntry:
         return replace(self, in_sync=tuple(sorted(members)))
 
 
+class BucketOutline(NamedTuple):
+    """Of an entry what is looked for among all of them."""
+
+    leader: int
+    incarnation: int
+    servers: Sequence[int]
+    lacking: bool
+    """Whether the entry alone says that copies are lacking or on the move, or that rows were given up."""
+
+
 def encode_bucket(entry: BucketEntry) -> bytes:
     """The value under ``replicas/``. Nobody could read an impossible one, so none is written."""
-    complaint = _complaint(entry)
+    document: dict[str, Any] = {
+        "replicas": [list(one) for one in entry.replicas],
+        "wanted": list(entry.wanted),
+        "leader": entry.leader,
+        "incarnation": entry.incarnation,
+        "epoch": entry.epoch,
+        "in_sync": [[one.server_id, *one.identity] for one in entry.in_sync],
+        "losses": entry.losses,
+        "drawn": entry.drawn,
+    }
+    complaint = _complaint(document)
     assert not complaint, complaint
-    return canonical(
-        {
-            "replicas": [list(one) for one in entry.replicas],
-            "wanted": list(entry.wanted),
-            "leader": entry.leader,
-            "incarnation": entry.incarnation,
-            "epoch": entry.epoch,
-            "in_sync": [[one.server_id, *one.identity] for one in entry.in_sync],
-            "losses": entry.losses,
-            "drawn": entry.drawn,
-        }
-    ).encode()
+    return canonical(document).encode()
 
 
 def decode_bucket(key: str, value: bytes) -> BucketEntry:
-    """Decode a bucket's entry. There may be a million of them, so all of it is checked at once."""
-    try:
-        entry = _entry(_read_json(value.decode()))
-        complaint = _complaint(entry)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise MetadataCorrupt(f"{key} is not the entry of a bucket: {error!r}", key=key) from error
-    if complaint:
-        raise MetadataCorrupt(f"{key}: {complaint}", key=key)
-    return entry
-
-
-def _entry(found: dict[str, Any]) -> BucketEntry:
+    """Decode a bucket's entry."""
+    found = _checked(key, value)
     return BucketEntry(
         tuple([Assignment(server, placement) for server, placement in found["replicas"]]),
         tuple(found["wanted"]),
@@ -120,31 +119,58 @@ def _entry(found: dict[str, Any]) -> BucketEntry:
     )
 
 
-def _complaint(entry: BucketEntry) -> str:
-    """What is wrong with an entry; nothing: an empty text."""
-    replicas, wanted, in_sync = entry.replicas, entry.wanted, entry.in_sync
-    numbers = [entry.leader, entry.incarnation, entry.epoch, entry.losses, entry.drawn, *wanted]
-    for assignment in replicas:
-        numbers += assignment
-    for server_id, (disk, placement, lineage) in in_sync:
-        numbers += (server_id, placement, lineage)
-        if type(disk) is not str or not 0 < len(disk) <= DISK_CHARACTERS_MAX or not disk.isascii():
-            return f"{disk!r} is no disk"
+def outline_bucket(key: str, value: bytes) -> BucketOutline:
+    """Check a bucket's entry as ``decode_bucket`` does, and tell only its outline: there may be a million of them."""
+    found = _checked(key, value)
+    servers, wanted = [server for server, _ in found["replicas"]], found["wanted"]
+    lacking = len(found["in_sync"]) < len(wanted) or set(servers) != set(wanted) or found["losses"] > 0
+    return BucketOutline(found["leader"], found["incarnation"], servers, lacking)
+
+
+def may_name(value: bytes, server_id: int) -> bool:
+    """Whether an entry may give a copy to this server; False is certain. Looks at the bytes as ``encode_bucket`` makes
+    them, and believes nothing of others."""
+    return b"[%d," % server_id in value or b" " in value
+
+
+def _checked(key: str, value: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = _read_json(value.decode())
+        complaint = _complaint(found)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise MetadataCorrupt(f"{key} is not the entry of a bucket: {error!r}", key=key) from error
+    if complaint:
+        raise MetadataCorrupt(f"{key}: {complaint}", key=key)
+    return found
+
+
+def _complaint(found: dict[str, Any]) -> str:
+    """What is wrong with an entry; nothing: an empty text. All of it is checked at once."""
+    replicas, wanted, in_sync = found["replicas"], found["wanted"], found["in_sync"]
+    leader, epoch, drawn = found["leader"], found["epoch"], found["drawn"]
+    if not replicas or not wanted or not in_sync:
+        return "it has no replica, wants none, or the leader and the members in sync are missing"
+    servers, placements = zip(*replicas, strict=True)
+    members, disks, member_placements, lineages = zip(*in_sync, strict=True)
+    numbers = [leader, found["incarnation"], epoch, found["losses"], drawn, *wanted]
+    numbers += servers + placements + members + member_placements + lineages
     if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > NUMBER_MAX:
         return "it holds numbers that are none, or out of range"
-    servers, synced = {one[0] for one in replicas}, {one[0] for one in in_sync}
+    for disk in disks:
+        if type(disk) is not str or not 0 < len(disk) <= DISK_CHARACTERS_MAX or not disk.isascii():
+            return f"{disk!r} is no disk"
+    replicated, synced = set(servers), set(members)
     if (
-        not len(servers) == len(replicas) <= REPLICAS_MAX
+        not len(replicated) == len(servers) <= REPLICAS_MAX
         or not len(set(wanted)) == len(wanted) <= REPLICAS_MAX
     ):
         return "it names a server twice, or too many"
-    if not wanted or not synced <= servers or entry.leader not in synced or len(synced) != len(in_sync):
+    if not synced <= replicated or leader not in synced or len(synced) != len(members):
         return "the leader and the members in sync must be among the replicas, each once"
-    if list(in_sync) != sorted(in_sync):
+    if list(members) != sorted(members):
         return "the members in sync are not in order"
-    if entry.epoch > EPOCH_MAX or max(max(servers), max(wanted)) > SERVER_MAX:
+    if epoch > EPOCH_MAX or max(max(servers), max(wanted)) > SERVER_MAX:
         return "an epoch or a server id is out of range"
-    placements = [one[1] for one in replicas]
-    if min(placements) < 1 or max(placements) > entry.drawn:
+    if min(placements) < 1 or max(placements) > drawn:
         return "a placement was never drawn"
     return ""
