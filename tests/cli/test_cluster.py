@@ -57,8 +57,16 @@ def test_what_is_missing_is_told_and_what_cannot_be_written_is_an_exit_code(
     assert (code, lines[3]) == (1, "buckets      6: 2 without a leader")
     code, lines = said(monkeypatch, facts({"under_min_insync": 1}), "status")
     assert (code, lines[3]) == (1, "buckets      6: 1 with too few copies in sync to be written to")
-    code, lines = said(monkeypatch, facts({"losses": 3}), "status")
-    assert lines[3] == "buckets      6: 3 in which acknowledged rows may have been given up"
+
+
+def test_what_was_given_up_once_is_no_copy_that_somebody_has_to_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given_up = "; 3 in which acknowledged rows may have been given up (strom cluster losses)"
+    _, lines = said(monkeypatch, facts({"losses": 3}), "status")
+    assert lines[3] == "buckets      6: all copies in sync" + given_up
+    _, lines = said(monkeypatch, facts({"losses": 3, "moving": 1}), "status")
+    assert lines[3] == "buckets      6: 1 on the move" + given_up
 
 
 def test_a_cluster_without_an_active_coordinator_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

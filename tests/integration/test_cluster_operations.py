@@ -11,6 +11,7 @@ import pytest
 import strom
 from cli.command import Ran
 from cli.command import strom as command
+from strom.errors import StaleEpoch
 from strom.testing.cluster_process import ClusterProcess, RoleProcess
 from strom.testing.process import ServerFailed, ServerProcess
 from waiting import until_blocking
@@ -167,6 +168,57 @@ def test_a_server_leaves_after_a_plan_and_a_question_and_comes_back_when_copies_
     assert says(machines, "rebalance").err == "the servers are even: nothing to do\n"
     with strom.connect(machines.address) as db:
         assert db.table("t").count() == 1
+
+
+def test_a_person_gives_up_rows_that_only_dead_servers_have_and_whoever_saw_them_is_told(
+    machines: ClusterProcess,
+) -> None:
+    with strom.connect(machines.address) as db:
+        table = db.create_table("given_up", {"a": "BIGINT"}, properties={"table.replication.factor": 3})
+        tail = table.tail(start="earliest", timeout=90.0)
+        append(db, "given_up", range(10))
+        lagging = db.bucket_copies("given_up")[0].servers[-1]
+        machines.tablets[lagging].kill()
+        until_blocking(lambda: lagging not in db.bucket_copies("given_up")[0].in_sync, 30.0)
+        append(db, "given_up", range(10, 20))
+        seen: list[int] = []
+        while len(seen) < 20:
+            seen += next(tail).data["a"].to_pylist()
+        in_sync = [number for number in machines.tablets if number != lagging]
+        for number in in_sync:
+            machines.tablets[number].kill()
+        machines.tablets[lagging].start()
+        until_blocking(lambda: "without a leader" in says(machines, "status").out, 30.0)
+
+        words = ("elect", "given_up", "--bucket", "0", "--unclean", "--server", str(lagging))
+        said = (
+            f"lost: acknowledged rows from offset 10 on that only servers {in_sync[0]},{in_sync[1]} may have"
+        )
+        refused = says(machines, *words, answer="n\n")
+        assert (refused.code, said in refused.out) == (1, True)
+        assert db.losses() == []
+        agreed = says(machines, *words, answer="y\n")
+        assert (agreed.code, said in agreed.out) == (0, True)
+        (loss,) = map(json.loads, says(machines, "losses", "-o", "json").out.splitlines())
+        assert (loss["table"], loss["leader"], loss["end"]) == ("fluss.given_up", lagging, 10)
+        assert loss["missing"] == f"{in_sync[0]},{in_sync[1]}"
+        assert loss["decided by"] not in ("", "the rules")
+
+        for number in in_sync:
+            machines.tablets[number].begin()
+        for number in in_sync:
+            machines.tablets[number].wait_ready()
+        append(db, "given_up", range(100, 110))
+        assert table.scan().to_arrow()["a"].to_pylist() == [*range(10), *range(100, 110)]
+        with pytest.raises(StaleEpoch, match="lost the rows from offset 10 to 20 that this reader has seen"):
+            next(tail)
+        until_blocking(lambda: "all copies in sync" in says(machines, "status").out, 30.0)
+
+
+def append(db: strom.Database, name: str, numbers: range) -> None:
+    """Rows that are acknowledged."""
+    db.table(name).append([{"a": number} for number in numbers])
+    db.flush()
 
 
 class Busy:

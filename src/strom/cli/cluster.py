@@ -198,7 +198,11 @@ def _buckets(counts: dict[str, int]) -> str:
         "under_min_insync": "with too few copies in sync to be written to",
         "under_replicated": "with fewer copies in sync than wanted",
         "moving": "on the move",
-        "losses": "in which acknowledged rows may have been given up",
     }
     lacking = [f"{counts[key]} {word}" for key, word in words.items() if counts.get(key)]
-    return f"{counts['all']}: " + (", ".join(lacking) if lacking else "all copies in sync")
+    said = f"{counts['all']}: " + (", ".join(lacking) if lacking else "all copies in sync")
+    if counts.get("losses"):  # of the past: whoever waits for the copies waits for nothing here
+        said += (
+            f"; {counts['losses']} in which acknowledged rows may have been given up (strom cluster losses)"
+        )
+    return said
