@@ -36,10 +36,12 @@ class Actor:
         self.draw = random.Random(f"{name} {scene.plan.seed}")
         self.life = scene.machines.client(name.replace(" ", "-"))
         self.database: Database
+        self.task: asyncio.Task[None]
 
     def begin(self) -> asyncio.Task[None]:
         """Start the process."""
-        return self.life.spawn(self._live(), "live")
+        self.task = self.life.spawn(self._live(), "live")
+        return self.task
 
     async def _live(self) -> None:
         self.database = await self.scene.connect(self.life)

@@ -6,7 +6,7 @@
     4. Everything is read and compared with what was promised; all copies are the same.
     5. Sometimes all lose power once more, and everything is read and compared again.
 
-``run(seed)`` returns the trace; it raises InvariantBroken with the line that replays it.
+``run(seed)``, or ``run(name)`` of a script, returns the trace; it raises InvariantBroken with the line that replays it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from cluster_histories.actors import (
     UpsertingActor,
 )
 from cluster_histories.checks import LastLook
+from cluster_histories.director import Director
 from cluster_histories.losses import LossWatch
 from cluster_histories.plan import Plan, plan
 from cluster_histories.scene import COORDINATORS, Scene
+from cluster_histories.scripts import SCRIPTS, script_plan
 from cluster_histories.troubles import Troubles
 from strom.errors import StromError
 from strom.server.process.cluster_coordinator import ClusterCoordinator
@@ -60,12 +62,12 @@ class ClusterHistory:
         """The trace, when all promises were kept."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        loop.turns_left = TURNS_MAX
+        loop.turns_left = round(TURNS_MAX * self.scene.plan.patience)
         keeping: asyncio.Task[None] | None = None
         try:
             await self._guarded(self._begin())
             keeping = asyncio.ensure_future(self.troubles.keep())
-            await self._guarded(self.troubles.live())
+            await self._guarded(self._play())
             await self._guarded(self._calm_down())
             await self._guarded(self._look())
             if self.scene.plan.again:
@@ -110,6 +112,14 @@ class ClusterHistory:
         for actor, task in zip(self.actors, self.tasks, strict=True):
             task.add_done_callback(lambda task, actor=actor: self._ended(actor, task))
 
+    async def _play(self) -> None:
+        """What goes wrong: at random, or as the script says."""
+        script = self.scene.plan.script
+        if script is None:
+            await self.troubles.live()
+        else:
+            await SCRIPTS[script].play(Director(self.scene, self.troubles, self.actors))
+
     def _knows_all(self, name: str) -> bool:
         server = self.scene.machines[name].server
         assert isinstance(server, ClusterCoordinator)
@@ -141,14 +151,15 @@ class ClusterHistory:
         await asyncio.sleep(0.1)
         self.scene.over = True
         loop = asyncio.get_running_loop()
-        end = loop.time() + FINISH_S
+        patience_s = FINISH_S * self.scene.plan.patience
+        end = loop.time() + patience_s
         for actor, task in zip(self.actors, self.tasks, strict=True):
             if isinstance(actor, TailingActor):
                 task.cancel()
                 continue
             await asyncio.wait([task], timeout=end - loop.time())
             if not task.done():
-                self.scene.report("TheClusterRecovers", f"{actor.name} cannot finish within {FINISH_S} s")
+                self.scene.report("TheClusterRecovers", f"{actor.name} cannot finish within {patience_s} s")
 
     async def _look(self) -> None:
         look = LastLook(self.scene, self.actors)
@@ -167,21 +178,26 @@ class ClusterHistory:
         await self._look()
 
 
-async def _live(seed: int) -> list[str]:
-    return await ClusterHistory(plan(seed)).live()
+async def _live(name: int | str) -> list[str]:
+    return await ClusterHistory(plan_of(name)).live()
 
 
-def run(seed: int) -> list[str]:
-    """The trace of a seed's history. Raises InvariantBroken, with the line that shows it again."""
+def plan_of(name: int | str) -> Plan:
+    """Of a seed, or of a script."""
+    return script_plan(name) if isinstance(name, str) else plan(name)
+
+
+def run(name: int | str) -> list[str]:
+    """The trace of the history of a seed or a script. Raises InvariantBroken, with the line that shows it again."""
     try:
         with _hastily(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            return runner.run(_live(seed))
+            return runner.run(_live(name))
     except InvariantBroken as error:
-        raise InvariantBroken(f"{error}\nreplay: make sim CLUSTER={seed}") from None
+        raise InvariantBroken(f"{error}\nreplay: make sim CLUSTER={name}") from None
     except (StromError, AssertionError, Deadlock, Livelock) as error:
-        raise InvariantBroken(f"{error!r}\nreplay: make sim CLUSTER={seed}") from error
+        raise InvariantBroken(f"{error!r}\nreplay: make sim CLUSTER={name}") from error
     except BaseException as error:  # whatever it is, its seed is not lost
-        error.add_note(f"replay: make sim CLUSTER={seed}")
+        error.add_note(f"replay: make sim CLUSTER={name}")
         raise
 
 
@@ -200,8 +216,8 @@ def _hastily() -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the history of a seed: ``python -m cluster_histories.history SEED`` in ``tests/``."""
-    wanted = plan(int(arguments[0]))
+    """Print a history: ``python -m cluster_histories.history <seed or script>`` in ``tests/``."""
+    wanted = plan_of(int(arguments[0]) if arguments[0].isdecimal() else arguments[0])
     print(wanted)
     found: list[ClusterHistory] = []
 

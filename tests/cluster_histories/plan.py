@@ -64,6 +64,18 @@ class Plan:
     again: bool
     """Whether all lose power once more at the end."""
     troubles: tuple[str, ...]
+    script: str | None = None
+    """The troubles are those of this script, at its moments."""
+
+    @property
+    def name(self) -> str:
+        """What shows the history again."""
+        return self.script or str(self.seed)
+
+    @property
+    def patience(self) -> float:
+        """How long is waited until all is well again, as a part of what is usual: much less where all is known."""
+        return 0.3 if self.script else 1.0
 
     @property
     def group(self) -> bool:

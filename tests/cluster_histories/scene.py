@@ -121,6 +121,7 @@ class Scene:
     ) -> None:
         """Let time pass until something holds; it must, when all is well."""
         loop = asyncio.get_running_loop()
+        within_s *= self.plan.patience
         deadline = loop.time() + within_s
         while not holds():
             if loop.time() > deadline:

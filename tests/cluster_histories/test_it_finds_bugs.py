@@ -6,48 +6,23 @@ import pytest
 
 from cluster_histories.history import run
 from cluster_histories.mutants import MUTANTS, ClusterMutant
-from cluster_histories.test_cluster_histories import SEEDS
+from cluster_histories.scripts import SCRIPTS
 from planted.planting import planted
 from strom.testing.invariants import InvariantBroken
 
-TRIED = frozenset(
-    {
-        "high ignores the followers",
-        "too few members acknowledge all the same",
-        "the leader's own copy is not counted",
-        "who lost power last leads",
-    }
-)
-"""Of all planted bugs, those whose histories are short are in the suite; all of them in ``make torture``."""
 
-
-def _cases() -> list[object]:
-    return [
-        pytest.param(one, id=one.name, marks=[] if one.name in TRIED else [pytest.mark.torture])
-        for one in MUTANTS
-    ]
-
-
-@pytest.mark.parametrize("mutant", _cases())
+@pytest.mark.parametrize("mutant", [pytest.param(one, id=one.name) for one in MUTANTS])
 def test_a_planted_bug_of_a_cluster_is_found(mutant: ClusterMutant) -> None:
-    seeds = range(SEEDS) if mutant.seed is None else [mutant.seed]
-
-    def run_all() -> None:
-        for seed in seeds:
-            run(seed)
-
     with planted(mutant.module, mutant.old, mutant.new), pytest.raises(InvariantBroken) as caught:
-        run_all()
-    assert "make sim CLUSTER=" in str(caught.value)
-    if mutant.seed is not None:
-        assert run(mutant.seed)
+        run(mutant.shown_by)
+    assert f"make sim CLUSTER={mutant.shown_by}" in str(caught.value)
 
 
-def test_those_of_the_suite_take_one_history_each() -> None:
-    assert {one.name for one in MUTANTS if one.seed is not None} >= TRIED
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_directed_history_is_sound_without_a_bug(script: str) -> None:
+    assert any(" trouble: " in line for line in run(script))
 
 
-def test_every_bug_can_be_planted() -> None:
-    for mutant in MUTANTS:
-        with planted(mutant.module, mutant.old, mutant.new):
-            assert mutant.old != mutant.new
+def test_every_script_shows_a_bug_and_there_are_many() -> None:
+    assert {one.shown_by for one in MUTANTS} == SCRIPTS.keys()
+    assert len({one.name for one in MUTANTS}) == len(MUTANTS) >= 30

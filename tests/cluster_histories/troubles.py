@@ -34,6 +34,8 @@ class Troubles:
         self.network = scene.machines.network
         self.draw = random.Random(f"troubles {scene.plan.seed}")
         self.starting: dict[str, asyncio.Task[None]] = {}
+        self.away: set[str] = set()
+        """Machines whose processes are not started again yet."""
         self.resting = False
         """All is well: nothing may end any more."""
         self.life = scene.machines.client("operator")
@@ -67,14 +69,15 @@ class Troubles:
         if name in self.starting:
             if self.starting[name].done():
                 del self.starting[name]
-        elif not machine.alive:
+        elif not machine.alive and name not in self.away:
             self.starting[name] = asyncio.ensure_future(self._start(name))
         elif isinstance(server, ClusterTablet) and server.over.is_set() and machine.frozen is None:
             self.note(f"{name} was replaced")
             self.machines.kill(name)
 
     async def _start(self, name: str) -> None:
-        await asyncio.sleep(0 if self.resting else self.draw.random() * self.draw.choice((0.1, 0.6, 1.5)))
+        at_once = self.resting or self.scene.plan.script is not None
+        await asyncio.sleep(0 if at_once else self.draw.random() * self.draw.choice((0.1, 0.6, 1.5)))
         try:
             await self.machines.restart(name)
             self.note(f"{name} is back")
@@ -84,6 +87,7 @@ class Troubles:
     async def heal(self) -> None:
         """All is well again."""
         self.resting = True
+        self.away.clear()
         for task in self._lasting:
             task.cancel()
         self.network.heal()
@@ -229,7 +233,7 @@ class Troubles:
         leader = self._leader()
         others = [f"t{one}" for one in self.scene.plan.server_ids if f"t{one}" != leader]
         starved = self.draw.sample(others, self.draw.randrange(1, len(others) + 1))
-        ending = self.draw.choice((self._kill, self._kill, self._freeze, self._new_disk))
+        ending = self.draw.choice((self._kill, self._kill, self._freeze, self.new_disk))
         fed_first, later_s = self.draw.random() < 0.5, self.draw.choice((0.0, 0.003, 0.03))
         self.note(f"starve {sorted(starved)} of {leader}")
 
@@ -321,7 +325,7 @@ class Troubles:
 
     # --- disks and power -------------------------------------------------------------------------------------
 
-    def _may_lose(self, server_id: int) -> bool:
+    def may_lose(self, server_id: int) -> bool:
         """Whether the promises allow it for every bucket."""
         return all(self._is_kept_without(server_id, entry) for entry in self.scene.entries().values())
 
@@ -340,7 +344,7 @@ class Troubles:
         spare = len(entry.in_sync) > self.scene.plan.min_insync
         return len([one for one in holders if one.server_id != server_id]) >= (2 if spare else 1)
 
-    def _lose(self, server_id: int, *, whole: bool) -> None:
+    def lose(self, server_id: int, *, whole: bool) -> None:
         """Note that what a server has is gone: whole disks, or what was not synced."""
         registration = self.scene.catalog.registrations.get(server_id)
         for one in () if registration is None else registration.disks:
@@ -359,9 +363,9 @@ class Troubles:
     def lose_power(self) -> None:
         server_id = self.draw.choice(self.scene.plan.server_ids)
         if not self.scene.plan.group:
-            if not self._may_lose(server_id):
+            if not self.may_lose(server_id):
                 return
-            self._lose(server_id, whole=False)
+            self.lose(server_id, whole=False)
         self.note(f"power loss of t{server_id}")
         self.machines.kill(f"t{server_id}", power_loss=self._survival())
 
@@ -371,19 +375,19 @@ class Troubles:
             self.scene.losses += 1
         for server_id in self.scene.plan.server_ids:
             if not self.scene.plan.group:
-                self._lose(server_id, whole=False)
+                self.lose(server_id, whole=False)
             self.machines.kill(f"t{server_id}", power_loss=self._survival())
         if self.draw.random() < 0.5:
             self.kill_both_coordinators()
 
     def replace_a_disk(self) -> None:
-        self._new_disk(self._server())
+        self.new_disk(self._server())
 
-    def _new_disk(self, name: str) -> None:
+    def new_disk(self, name: str) -> None:
         server_id = int(name[1:])
-        if self._may_lose(server_id) and name not in self.starting:
+        if self.may_lose(server_id) and name not in self.starting:
             self.note(f"new disk for {name}")
-            self._lose(server_id, whole=True)
+            self.lose(server_id, whole=True)
             self.machines.kill(name)
             self.machines.replace_disk(name)
 
@@ -401,12 +405,12 @@ class Troubles:
         """The disk is out of use until the machine is restarted, and another disk then (R24)."""
         server_id = self.draw.choice(self.scene.plan.server_ids)
         name = f"t{server_id}"
-        if name in self.starting or not self.machines[name].alive or not self._may_lose(server_id):
+        if name in self.starting or not self.machines[name].alive or not self.may_lose(server_id):
             return
         if self.scene.plan.min_insync < 2:
             return  # it is not lost yet, and may be the last one in sync when it is
         self.note(f"a sync of {name} fails")
-        self._lose(server_id, whole=True)
+        self.lose(server_id, whole=True)
         disk = self.machines[name].disk
         disk.fail_next_sync()
 
@@ -429,6 +433,10 @@ class Troubles:
         table = self.draw.choice([name for name in (EVENTS, KEYS) if self._is_used(name)])
         bucket = self.draw.randrange(self.scene.plan.buckets)
         to = tuple(self.draw.sample(ids, 3))
+        self.move_bucket(table, bucket, to, leader=leader)
+
+    def move_bucket(self, table: str, bucket: int, to: tuple[int, ...], *, leader: bool = False) -> None:
+        """Order it; nobody waits for it."""
 
         async def move() -> None:
             try:
