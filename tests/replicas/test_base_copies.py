@@ -9,6 +9,10 @@ import pytest
 from replicas.scene import BUCKET, ReplicaScene, play
 from replicas.test_keys import begin as begin_keys
 from replicas.test_keys import names, upsert
+from replicas.test_moves import move
+from strom.server.replicas import leading
+from strom.server.replicas.base_copying import BaseCopying
+from strom.server.replicas.following import FollowingBucket
 from strom.testing.replicated import ReplicaServer
 
 SMALL = {
@@ -84,3 +88,44 @@ def test_a_new_disk_of_a_primary_key_table_gets_the_base_files() -> None:
         assert await names(scene, 1) == ["after"]
 
     play(scenario, **SMALL, kv_snapshot_bytes="2kb", kv_snapshot_interval="1 s")
+
+
+@pytest.mark.parametrize("least", [1, 1 << 20])
+def test_a_new_copy_gets_the_files_of_the_base_where_they_spare_it_much_of_the_log(
+    least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "BASE_BYTES_MIN", least)
+    copied: list[int] = []
+    begin = BaseCopying.begin
+
+    def noted(self: BaseCopying, following: FollowingBucket) -> None:
+        copied.append(following.tablet.end_offset)
+        begin(self, following)
+
+    monkeypatch.setattr(BaseCopying, "begin", noted)
+
+    async def scenario(scene: ReplicaScene) -> None:
+        await begin_keys(scene)
+        for number in range(150):
+            await upsert(scene, (number % 40, f"name {number}"))
+        leader = scene.leader
+        await scene.until(lambda: leader.tablet(BUCKET).base_offset > 100, within_s=120)
+        assert leader.tablet(BUCKET).start_offset == 0
+        assert not copied, "who followed all along has all of it"
+        kept = [one for one in scene.in_sync if one != scene.followers[0].server_id]
+        new = next(one for one in range(4) if one not in scene.in_sync)
+        await move(scene, *kept, new)
+        assert copied == ([0] if least == 1 else [])
+        await scene.equal()
+        assert scene.cluster.servers[new].tablet(BUCKET).start_offset == 0, "with the whole history"
+        for server_id in kept:
+            scene.cluster.servers[server_id].kill()
+        scene.cluster.believe_dead(*kept)
+        await scene.until(lambda: scene.leader is scene.cluster.servers[new] and scene.leads(scene.leader))
+        for server_id in kept:
+            await scene.cluster.servers[server_id].start()
+        assert await names(scene, *range(40)) == [
+            f"name {one + (120 if one < 30 else 80)}" for one in range(40)
+        ]
+
+    play(scenario, servers=4, **SMALL, kv_snapshot_bytes="2kb", kv_snapshot_interval="1 s")

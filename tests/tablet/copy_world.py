@@ -112,6 +112,8 @@ class CopyWorld:
         follower = follower or self.draw.choice([one for one in self.copies if one is not self.leader])
         max_bytes = max_bytes or self.draw.choice((1, 300, 2000, 1 << 20))
         mine = follower.tablet.copy.position()
+        if mine.at == 0 and self.leader.tablet.base_bytes and self.draw.random() < 0.5:
+            return self.copy_base(follower)  # sooner than pulling all of it
         found = self.leader.tablet.copy.batches_from(mine.at, mine.epoch_before, max_bytes)
         if isinstance(found, EpochEnd):
             to = cut_for(follower.tablet.copy.history(), found)

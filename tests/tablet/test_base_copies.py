@@ -90,6 +90,46 @@ def test_who_leads_from_a_copied_base_answers_repeated_batches_and_applies_no_de
     assert follower.append([(400, 1)], writer_id=7, sequence=14).base_offset == end
 
 
+def test_the_base_of_a_primary_key_table_has_the_whole_log() -> None:
+    """Also what its files carry: readers of the changelog go on at whoever copied it."""
+    leader, follower = Copy("leader", "keys").lead(3), Copy("follower", "keys")
+    for number in range(30):
+        leader.append([(number, number % 7)], writer_id=7, sequence=number)
+        if number % 10 == 9:
+            leader.group(number, [(100 + number, 1)])
+            leader.sync()
+            leader.tablet.raise_high(leader.end, leader.end)
+            leader.roll()
+            leader.work()
+    assert isinstance(leader.tablet, KeyTablet)
+    assert leader.tablet.manifest is not None
+    assert leader.tablet.manifest.carried > leader.tablet.start_offset == 0
+    leader.append([(200, 2)])
+    base = copy_base(leader, follower)
+    assert follower.tablet.start_offset == 0 < base.offset == leader.tablet.base_offset
+    follower.catch_up(leader)
+    assert follower.octets() == leader.octets()
+    same_copies(leader, follower)
+    same_stores(leader, follower)
+
+
+def test_a_base_spares_a_copy_what_lies_below_it() -> None:
+    leader = Copy("leader", "keys").lead(3)
+    assert leader.tablet.base_bytes == 0
+    for number in range(30):
+        leader.append([(number, number)])
+    leader.sync()
+    leader.tablet.raise_high(leader.end, leader.end)
+    assert leader.tablet.base_bytes == 0, "there is no snapshot yet"
+    leader.work()
+    size = leader.tablet.log.size_bytes
+    assert leader.tablet.base_bytes == pytest.approx(size, rel=0.1)
+    for number in range(30):
+        leader.append([(100 + number, 100 + number)])
+    assert leader.tablet.base_bytes == pytest.approx(size, rel=0.1)
+    assert old_leader("log").tablet.base_bytes == 0
+
+
 def test_a_base_without_a_record_behind_it_remembers_its_writers_and_its_number() -> None:
     leader = Copy("leader").lead(3)
     for number in range(30):
@@ -215,6 +255,23 @@ def test_pieces_that_are_not_wanted_or_not_sound_are_refused() -> None:
     for name in ("../x", "kv/../x", "/x", "a/b", "kv/", "", "x.tmp", "X"):
         with pytest.raises(InvalidRequest):
             BaseInstall(disk, FOLDER, BaseCopy(0, (CopyFile(name, 1),)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pieces_of_a_base_are_what_is_wanted_one_after_the_other(kind: str) -> None:
+    leader, disk = old_leader(kind), ForgettingDisk()
+    base = leader.tablet.copy.begin_copy(1)
+    install, asked = BaseInstall(disk, FOLDER, base), 0
+    planned = list(install.pieces(150))
+    while (wanted := install.wanted) is not None:
+        left = list(install.pieces(150))
+        assert left == planned[asked:]
+        piece = left[0]
+        assert (piece.file, piece.position) == wanted
+        install.add(*wanted, *leader.tablet.copy.read_copy_file(1, *wanted, piece.size))
+        asked += 1
+    assert list(install.pieces(150)) == []
+    assert asked == sum(-(-one.size // 150) for one in base.files)
 
 
 def test_a_store_from_a_copied_base_equals_a_replay() -> None:

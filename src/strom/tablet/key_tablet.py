@@ -305,7 +305,7 @@ class KeyTablet(Tablet):
         return Standby(self, self.store, self.upkeep.written, batches).publish
 
     def held_base(self) -> HeldBase:
-        """The files of the newest manifest, and the log from what they have no rows of up to its offset."""
+        """The files of the newest manifest, and the log up to its offset."""
         return super().held_base() if self.manifest is None else self.upkeep.held_base(self.manifest)
 
     def keep_series_from(self, offset: int | None) -> int:

@@ -242,9 +242,13 @@ class Upkeep:
                 self._settled.pop(f"{self._folder}/{name}", None)
 
     def held_base(self, manifest: Manifest) -> HeldBase:
-        """All that a new copy needs: the manifest, its files, and the log up to its offset, the files open."""
+        """All that a new copy needs: the manifest, its files, and the log up to its offset, the files open.
+
+        All of the log: below what the manifest carries nobody needs it to know the rows, but readers of the changelog
+        and of the lake go on at any copy, and who copied may lead next.
+        """
         log, prefix = self._tablet.log, KV_FOLDER + "/"
-        files = log.base_files(from_offset=manifest.carried, until=manifest.offset)
+        files = log.base_files(from_offset=log.start_offset, until=manifest.offset)
         files.append(held(prefix + MANIFEST_NAME, manifest.encode()))
         for name in sorted(manifest.files()):
             path = f"{self._folder}/{name}"

@@ -126,6 +126,12 @@ class Tablet:
         return self.log.start_offset
 
     @property
+    def base_bytes(self) -> int:
+        """About how many bytes of the log a copy need not take in that begins with the base."""
+        start, rows = self.log.start_offset, self.log.end_offset - self.log.start_offset
+        return self.bytes_from(start) * (self.base_offset - start) // max(1, rows)
+
+    @property
     def start_offset(self) -> int:
         """The oldest offset that is still there."""
         return self.log.start_offset

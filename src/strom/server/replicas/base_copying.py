@@ -1,16 +1,18 @@
 """At a follower: copying the base files of a leader, when its log does not reach back to this copy (R18).
 
 The files of one base are copied piece by piece into a folder beside the copy; a copy that was interrupted goes on where
-it was, if the leader still has the same base. When all of them are there, they take the place of the copy, and pulling
-goes on behind them. Few are copied at a time, at a bounded rate, so that what is served here does not suffer.
+it was, if the leader still has the same base. A few pieces are asked for ahead, so that none waits for the disk; they
+are written in order. When all of them are there, they take the place of the copy, and pulling goes on behind them. Few
+are copied at a time, at a bounded rate, so that what is served here does not suffer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 
 from strom.errors import NotLeader, StromError
 from strom.protocol.message import whole
@@ -21,10 +23,12 @@ from strom.runtime.tasks import Offload, Tasks
 from strom.server.replicas.following import FollowingBucket
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.copies.base_copy import BaseCopy, CopyFile
-from strom.tablet.copies.base_install import BaseInstall
+from strom.tablet.copies.base_install import BaseInstall, WantedPiece
 
 AT_ONCE = 2
 PIECE_BYTES = 1024 * 1024
+PIECES_AHEAD = 4
+"""Asked for at a time, of one base: while one is written, others are read and on their way."""
 AGAIN_S = 0.2
 """After a copy that failed, before the leader is asked again."""
 BURST_S = 0.1
@@ -101,16 +105,44 @@ class BaseCopying:
         folder = self._folder(following)
         install = await self._offload.run(BaseInstall, self._files, folder, base)
         logger.info("bucket %s: copies the base at offset %d", following.bucket, base.offset)
-        while (wanted := install.wanted) is not None:
-            number, position = wanted
-            piece = await self._ask_for(following, at=base.offset, file=number, position=position)
-            if piece.content is None or piece.at != base.offset:
-                raise _AnotherBase(f"its leader has the base at {piece.at} by now, not at {base.offset}")
-            content = whole(piece.content)
-            await self._rate.take(len(content))
-            _check_goes_on(following)
-            await self._offload.run(install.add, number, position, content, piece.crc or 0)
+        async with aclosing(self._pieces(following, install)) as pieces:
+            async for wanted, piece in pieces:
+                await self._offload.run(
+                    install.add, wanted.file, wanted.position, whole(piece.content or b""), piece.crc or 0
+                )
         return install
+
+    async def _pieces(
+        self, following: FollowingBucket, install: BaseInstall
+    ) -> AsyncGenerator[tuple[WantedPiece, CopyBaseResponse], None]:
+        """What is not here yet, in order; a few pieces are asked for ahead."""
+        wanted = install.pieces(PIECE_BYTES)
+        asked: deque[tuple[WantedPiece, asyncio.Task[CopyBaseResponse]]] = deque()
+        try:
+            while True:
+                while len(asked) < PIECES_AHEAD and (one := next(wanted, None)) is not None:
+                    call = self._ask_for_piece(following, install.base.offset, one)
+                    asked.append((one, asyncio.create_task(call, name=f"copy {one}")))
+                if not asked:
+                    return
+                one, answer = asked[0]
+                piece = await answer
+                asked.popleft()
+                _check_goes_on(following)
+                yield one, piece
+        finally:
+            await _end([answer for _, answer in asked])
+
+    async def _ask_for_piece(
+        self, following: FollowingBucket, offset: int, wanted: WantedPiece
+    ) -> CopyBaseResponse:
+        await self._rate.take(wanted.size)
+        piece = await self._ask_for(
+            following, at=offset, file=wanted.file, position=wanted.position, max_bytes=wanted.size
+        )
+        if piece.content is None or piece.at != offset:
+            raise _AnotherBase(f"its leader has the base at {piece.at} by now, not at {offset}")
+        return piece
 
     async def _install(self, following: FollowingBucket, install: BaseInstall) -> None:
         """Put the base in the place of the copy, and open it; the leader need not keep it any longer."""
@@ -135,6 +167,7 @@ class BaseCopying:
         at: int | None = None,
         file: int | None = None,
         position: int | None = None,
+        max_bytes: int = PIECE_BYTES,
         ended: bool | None = None,
     ) -> CopyBaseResponse:
         _check_goes_on(following)
@@ -151,7 +184,7 @@ class BaseCopying:
                 at=at,
                 file=file,
                 position=position,
-                max_bytes=PIECE_BYTES,
+                max_bytes=max_bytes,
                 ended=ended,
             ),
         )
@@ -159,6 +192,13 @@ class BaseCopying:
     def _folder(self, following: FollowingBucket) -> str:
         placement = following.followership.member.identity.placement
         return self._tablets.folder_of_copy(following.bucket, placement)
+
+
+async def _end(calls: list[asyncio.Task[CopyBaseResponse]]) -> None:
+    """Their answers are not needed any more."""
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
 
 
 def _check_goes_on(following: FollowingBucket) -> None:

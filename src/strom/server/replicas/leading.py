@@ -14,7 +14,7 @@ from typing import NamedTuple
 from strom.errors import NotConfirmed, TooFewInSync
 from strom.model.bucket import BucketId
 from strom.replication.bucket_entry import BucketEntry
-from strom.replication.divergence import EpochHistory
+from strom.replication.divergence import BaseNeeded, EpochHistory, LogsAgree
 from strom.replication.leadership import Leadership, Verdict, Watermarks
 from strom.replication.member import Member
 from strom.replication.pulls import PullQuestion
@@ -22,6 +22,10 @@ from strom.replication.reports import Report
 from strom.replication.stage_journal import StageJournal
 from strom.server.replicas.leader_waits import SERVES, LeaderWaits
 from strom.tablet.tablet import Tablet
+
+BASE_BYTES_MIN = 16 * 1024 * 1024
+"""A copy that has nothing gets the files of the base if they spare it so much of the log, since to copy a file costs a
+fraction of taking in its rows anew. Less is pulled as quickly."""
 
 Wake = Callable[[BucketId, bool], None]
 """Something is new for the followers of a bucket: rows (True: at once), or only a watermark."""
@@ -129,6 +133,8 @@ class LeadingBucket:
         if report is not None:
             self._keep_pace(question.member, report, now)
             self.advance()
+        if isinstance(verdict, LogsAgree) and question.at == 0 and self.tablet.base_bytes >= BASE_BYTES_MIN:
+            return BaseNeeded()
         return verdict
 
     def history(self) -> EpochHistory:

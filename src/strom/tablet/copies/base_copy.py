@@ -1,7 +1,7 @@
-"""The base of a bucket for followers that lack what its log starts with (R18): files as of one offset C.
+"""The base of a bucket for followers that have nothing, or lack what its log starts with (R18): files of one offset C.
 
     log table           nothing but facts as of the log's start: the last epoch, the newest group's number, the writers
-    primary-key table   the files of the newest manifest, and the log from where they have no rows of up to its offset
+    primary-key table   the files of the newest manifest, and the log up to its offset
 
 Whoever copies a base holds it: its files stay readable, and the log is kept from C on, until it says that it is done.
 A holder that asks again gets the base that it holds, so a copy goes on where it ended; another C begins anew.

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from strom.errors import ChecksumMismatch, InvalidRequest, OffsetOutOfRange
 from strom.record.checksum import crc32c
@@ -25,6 +26,15 @@ COPIED: Final = ".copied"
 PART: Final = ".part"
 DESCRIPTION: Final = "base.json"
 _NAME = re.compile(r"(kv/)?[a-z0-9][a-z0-9-]*(\.log|\.sidecar)?")
+
+
+class WantedPiece(NamedTuple):
+    """Some bytes of a base that are not here yet."""
+
+    file: int
+    """By its place in the list."""
+    position: int
+    size: int
 
 
 class BaseInstall:
@@ -56,6 +66,16 @@ class BaseInstall:
         if self._number == len(self.base.files):
             return None
         return self._number, 0 if self._part is None else self._part.size()
+
+    def pieces(self, max_bytes: int) -> Iterator[WantedPiece]:
+        """All that is not here now, in the order in which ``add`` takes it."""
+        if self.wanted is None:
+            return
+        first, position = self.wanted
+        for number, known in enumerate(self.base.files[first:], first):
+            for begin in range(position, known.size, max_bytes):
+                yield WantedPiece(number, begin, min(max_bytes, known.size - begin))
+            position = 0
 
     def add(self, file: int, position: int, content: Bytes, crc: int) -> None:
         """Add the bytes that are wanted. ChecksumMismatch: they are not what was sent, ask for them again."""
