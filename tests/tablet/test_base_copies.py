@@ -6,6 +6,7 @@ import pytest
 
 from strom.errors import ChecksumMismatch, Expired, InvalidRequest, OffsetOutOfRange
 from strom.replication.divergence import BaseNeeded
+from strom.tablet.copies import base_install
 from strom.tablet.copies.base_copy import BaseCopy, CopyFile
 from strom.tablet.copies.base_install import BaseInstall, install_copied
 from strom.tablet.key_tablet import KeyTablet
@@ -14,6 +15,7 @@ from strom.testing.disk import Drawn, ForgettingDisk
 from .copy_bench import FOLDER, Copy, same_copies, same_stores
 
 KINDS = ["log", "keys"]
+STAGE = b"a sealed stage.."
 
 
 def old_leader(kind: str) -> Copy:
@@ -54,6 +56,33 @@ def copy_base(leader: Copy, follower: Copy, *, holder: int = 1, piece: int = 300
     install.finish()
     follower.tablet = follower.open()
     return base
+
+
+def mirror_stage(leader: Copy, follower: Copy) -> None:
+    """Let a follower have a sealed stage of its leader, as durable as promised."""
+    leader.stage(STAGE, [(900, 9), (901, 10)])
+    size = leader.tablet.stages.size_of(STAGE)
+    follower.tablet.stages.copies.add(STAGE, size, 0, leader.tablet.stages.copies.read(STAGE, 0, size))
+    follower.sync_stages()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moved", [7, 1 << 20])
+def test_stages_that_are_here_stay_as_they_are(
+    kind: str, moved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base_install, "MOVED_BYTES", moved)
+    leader, follower = old_leader(kind), Copy("follower", kind)
+    mirror_stage(leader, follower)
+    copy_base(leader, follower)
+    assert follower.tablet.stages.sealed_ids() == [STAGE]
+    size = leader.tablet.stages.size_of(STAGE)
+    assert follower.tablet.stages.size_of(STAGE) == size
+    read = [one.tablet.stages.copies.read(STAGE, 0, size) for one in (leader, follower)]
+    assert bytes(read[0]) == bytes(read[1])
+    follower.catch_up(leader)
+    follower.lead(9).publish(50, STAGE)
+    assert follower.end > leader.end
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,6 +247,7 @@ def test_at_every_crash_the_old_copy_or_the_new_one_is_there(kind: str, survival
     other = Copy("other", kind).lead(1)
     other.append([(1, 1)])
     follower.catch_up(other)
+    mirror_stage(other, follower)
     follower.sync().reopen()
     base = leader.tablet.copy.begin_copy(1)
     install = BaseInstall(follower.disk, FOLDER, base)
@@ -231,6 +261,7 @@ def test_at_every_crash_the_old_copy_or_the_new_one_is_there(kind: str, survival
         install_copied(disk, FOLDER)
         found = Copy("found", kind, disk=disk)
         assert disk.list(FOLDER.rpartition("/")[0]) in (["p1"], ["p1", "p1.copying"])
+        assert found.tablet.stages.sealed_ids() == [STAGE], "the leader was told that it is here"
         ends.add(found.end)
         if found.end == base.offset:
             found.catch_up(leader)

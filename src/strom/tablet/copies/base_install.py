@@ -6,7 +6,8 @@
                         does so again after a crash in between
 
 A copy goes on where it ended, also after a restart (then with the file it was at), as long as the base is the same;
-another one begins anew. Stages are not part of a base: they come from the leader's journal.
+another one begins anew. Stages are not part of a base: those that are here stay, since the leader was told of them, and
+others come from its journal.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from strom.errors import ChecksumMismatch, InvalidRequest, OffsetOutOfRange
 from strom.record.checksum import crc32c
 from strom.runtime.files import Bytes, File, Files
 from strom.tablet.copies.base_copy import BaseCopy, CopyFile
+from strom.tablet.stages import STAGES_FOLDER
 
 COPYING: Final = ".copying"
 COPIED: Final = ".copied"
 PART: Final = ".part"
 DESCRIPTION: Final = "base.json"
+MOVED_BYTES: Final = 1024 * 1024
+"""Read at a time of a stage that stays."""
 _NAME = re.compile(r"(kv/)?[a-z0-9][a-z0-9-]*(\.log|\.sidecar)?")
 
 
@@ -102,11 +106,32 @@ class BaseInstall:
         """The base is whole: from now on the bucket opens with it."""
         assert self.wanted is None
         files = self._files
+        self._keep_stages()
         files.remove(f"{self._folder}/{DESCRIPTION}")
         files.sync_folder(self._folder)
         files.rename(self._folder, self._target + COPIED)
         files.sync_folder(_parent(self._target))
         install_copied(files, self._target)
+
+    def _keep_stages(self) -> None:
+        """Copy the stages of the closed bucket: there is no moment without them."""
+        here, there = (f"{folder}/{STAGES_FOLDER}" for folder in (self._target, self._folder))
+        names = self._files.list(here) if self._files.is_folder(here) else []
+        if not names:
+            return
+        self._files.make_folder(there)
+        for name in names:
+            source, kept = (
+                self._files.open(f"{here}/{name}"),
+                self._files.open(f"{there}/{name}", create=True),
+            )
+            kept.truncate(0)
+            for position in range(0, source.size(), MOVED_BYTES):
+                kept.append([source.read_at(position, MOVED_BYTES)])
+            kept.sync()
+            kept.close()
+            source.close()
+        self._files.sync_folder(there)
 
     def give_up(self) -> None:
         """Throw away what has arrived."""
