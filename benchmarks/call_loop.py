@@ -1,5 +1,7 @@
 """One call after the other from a process of its own, and when each was answered: who waits notices every pause.
 
+Loops that take turns are stopped in between (``rest``), so that each has the machine to itself.
+
 ``python -m benchmarks.call_loop appends|upserts|lookups ADDRESS TABLE FILE``, until its input ends. The file gets
 a line for each call: when it began and when it was answered, on the clock that all processes of the machine share, and
 how it failed.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,8 +47,21 @@ class CallLoop:
     """When each call that was answered began, in nanoseconds."""
     answered: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    failed_at: list[int] = field(default_factory=list)
+    """When each call that failed had failed."""
     told: Path | None = None
     """Where a running loop writes its calls."""
+    process: subprocess.Popen[str] | None = None
+
+    def rest(self) -> None:
+        """Freeze a running loop; the call that it waits for may be answered meanwhile."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     def goes_on(self, since: int) -> bool:
         """Whether a call of a running loop that began after this moment was answered."""
@@ -63,6 +79,10 @@ class CallLoop:
         if last == len(self.answered):
             times.append(ended)  # nothing came any more
         return max(b - a for a, b in pairwise(times)) / 1e9
+
+    def errors(self, began: int, ended: int) -> list[str]:
+        """How the calls failed that ended in this time."""
+        return [error for error, at in zip(self.failed, self.failed_at, strict=True) if began <= at <= ended]
 
     def seconds(self, began: int, ended: int) -> list[float]:
         """How long each call took that was answered in this time."""
@@ -86,7 +106,9 @@ def calling(
         try:
             if process.stdout.readline() != "running\n":
                 raise RuntimeError(f"the loop of {kind} did not start")
+            loop.process = process
             yield loop
+            loop.go_on()
             process.stdin.close()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(END_TIMEOUT_S)
@@ -106,6 +128,7 @@ def _read(loop: CallLoop, told: str) -> None:
     for began, answered, error in _parts(told.splitlines()):
         if error:
             loop.failed.append(error)
+            loop.failed_at.append(int(answered))
         else:
             loop.began.append(int(began))
             loop.answered.append(int(answered))
