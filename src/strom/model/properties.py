@@ -124,7 +124,8 @@ _KEYS = (
     Property("table.kv.format", "enum", "COMPACTED", "How rows of a primary-key table travel.",
              choices=("COMPACTED", "INDEXED")),
     Property("table.kv.format-version", "int", None, "Version of the key encoding, set by the server.", low=1, high=3),
-    Property("table.kv.standby-replica.enabled", "bool", None, "Keep a warm copy for a quick change of leader.",
+    Property("table.kv.standby-replica.enabled", "bool", None, "Accepted for clients of the peer; every "
+             "copy is warm here, whatever it says.",
              alterable=True),
     Property("table.merge-engine", "enum", None, "What happens to an older row with the same key; the last row wins "
              "when not set.", choices=("first_row", "versioned", "aggregation")),

@@ -132,8 +132,8 @@ CLUSTER_SETTINGS: tuple[Setting, ...] = (
         "data.dirs",
         SettingKind.LIST,
         "",
-        "The data folders of a tablet server, one for each disk; a new copy of a bucket goes where most room is. "
-        "Empty: `data.dir` alone.",
+        "The data folders of a tablet server, one for each disk. The buckets of a new table take turns; a copy that is "
+        "made later goes where most room is. Empty: `data.dir` alone.",
         "Cluster",
     ),
     Setting(

@@ -105,6 +105,27 @@ def test_the_ports_of_the_firewall_are_those_that_somebody_listens_on(tmp_path: 
     assert opened == listening
 
 
+def test_what_the_example_installs_has_what_each_role_needs() -> None:
+    (installed,) = re.findall(r"pip install '\.\[([\w,]+)\]'", (EXAMPLE / "README.md").read_text())
+    assert {"server", "cluster", "spark"} <= set(installed.split(","))
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_units_start_their_process_again_however_often_it_ends(name: str) -> None:
+    text = unit(name)
+    assert re.search(r"^Restart=always$", text, re.MULTILINE)
+    assert re.search(r"^RestartSec=\d+$", text, re.MULTILINE)
+    assert re.search(r"^StartLimitIntervalSec=0$", text, re.MULTILINE)
+
+
+def test_every_metric_of_the_table_of_alarms_is_one_that_servers_have() -> None:
+    (table,) = re.findall(r"\| metric \| alarm \|.*?\n\n", OPERATING, re.DOTALL)
+    rung = set(re.findall(r"`(strom_\w+)`", table))
+    known = set(re.findall(r"`(strom_\w+)`", (ROOT / "docs" / "metrics.md").read_text()))
+    assert len(rung) >= 20
+    assert rung <= known
+
+
 def test_the_settings_for_a_zookeeper_with_passwords_and_encryption_are_read_as_they_stand(
     tmp_path: Path,
 ) -> None:
