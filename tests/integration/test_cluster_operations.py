@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 import strom
 from cli.command import Ran
 from cli.command import strom as command
+from integration.busy import Busy
 from strom.errors import StaleEpoch
 from strom.testing.cluster_process import ClusterProcess, RoleProcess
 from strom.testing.process import ServerFailed, ServerProcess
@@ -221,74 +221,17 @@ def append(db: strom.Database, name: str, numbers: range) -> None:
     db.flush()
 
 
-class Busy:
-    """A program that writes and looks up without a pause, and counts no error as normal."""
-
-    def __init__(self, address: str) -> None:
-        self.written = 0
-        self.looked_up = 0
-        self.errors: list[BaseException] = []
-        self._address = address
-        self._ended = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(one,)) for one in (self._append, self._look_up)
-        ]
-
-    def _run(self, step: Callable[[strom.Database], None]) -> None:
-        try:
-            with strom.connect(self._address) as db:
-                while not self._ended.is_set():
-                    step(db)
-        except BaseException as error:
-            self.errors.append(error)
-
-    def _append(self, db: strom.Database) -> None:
-        rows = [{"a": number} for number in range(self.written, self.written + 10)]
-        db.table("rolled").append(rows)
-        db.flush()
-        self.written += len(rows)
-
-    def _look_up(self, db: strom.Database) -> None:
-        key = self.looked_up % 100
-        assert db.table("looked_up").lookup(key) == {"id": key, "name": f"name {key}"}
-        self.looked_up += 1
-
-    def goes_on(self) -> None:
-        """Both get an answer to what they ask from now on."""
-        written, looked_up = self.written, self.looked_up
-        until_blocking(
-            lambda: self.errors or (self.written > written + 10 and self.looked_up > looked_up + 1), 30.0
-        )
-
-    def __enter__(self) -> Busy:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
-
-
 def test_every_process_is_restarted_in_turn_without_a_failed_request(machines: ClusterProcess) -> None:
     """Last, because its tables have three copies. As operating.md says: all copies in sync before the next one."""
-    three = {"table.replication.factor": 3}
-    with strom.connect(machines.address) as db:
-        rolled = db.create_table("rolled", {"a": "BIGINT"}, buckets=3, properties=three)
-        names = db.create_table(
-            "looked_up", {"id": "BIGINT", "name": "STRING"}, primary_key="id", buckets=3, properties=three
-        )
-        names.upsert([{"id": number, "name": f"name {number}"} for number in range(100)])
-        names.flush()
-        with Busy(machines.address) as busy:
-            for one in machines.roles:
-                busy.goes_on()
-                assert one.stop() == 0
-                busy.goes_on()
-                one.start()
-                until_blocking(lambda: "all there" in says(machines, "status").out, 60.0)
-                until_blocking(lambda: "all copies in sync" in says(machines, "status").out, 60.0)
+    with strom.connect(machines.address) as db, Busy(db, machines.address) as busy:
+        for one in machines.roles:
             busy.goes_on()
+            assert one.stop() == 0
+            busy.goes_on()
+            one.start()
+            until_blocking(lambda: "all there" in says(machines, "status").out, 60.0)
+            until_blocking(lambda: "all copies in sync" in says(machines, "status").out, 60.0)
+        busy.goes_on()
+        busy.end()
         assert busy.errors == []
-        assert sorted(rolled.scan().to_arrow()["a"].to_pylist()) == list(range(busy.written))
+        assert busy.rows() == list(range(busy.written))
