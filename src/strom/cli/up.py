@@ -14,7 +14,7 @@ HELP = """Run Strom on this machine: coordinator and tablet servers, metadata em
 Settings come from --config (TOML), then STROM_... in the environment, then the flags here. Stop with Ctrl-C;
 start again on the same folder to continue.
 
-With --servers it is a whole cluster for trying out: a ZooKeeper (it needs Java), coordinators and so many tablet
+With --servers it is a whole cluster for trying out: a ZooKeeper (it needs Java), coordinators and this many tablet
 servers, each a process of its own that you may kill. Clusters on several machines: strom coordinator, strom tablet.
 
 \b

@@ -205,7 +205,7 @@ class _Walk:
 
 
 def _bounded(count: int, size: int, least: int, key: str) -> int:
-    """A count, before anything is made of it: so many structures must fit."""
+    """A count, before anything is made of it: that many structures must fit."""
     if count * least > size:
         raise MalformedBatch(f"the directory of {key} cannot hold {count} of its parts", key=key)
     return count

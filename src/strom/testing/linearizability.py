@@ -159,5 +159,5 @@ class _Search:
 
 
 NEAR_S = 2.0
-"""How much of what was before is told."""
+"""How much of what came before is shown."""
 _REFUSED = object()

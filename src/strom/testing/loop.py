@@ -85,7 +85,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._cancelled = 0
         self._held: list[_Held] = []
         self.turns_left: int | None = None
-        """After so many more turns :class:`Livelock` is raised; None: never."""
+        """After this many more turns :class:`Livelock` is raised; None: never."""
 
     def hold(self, belongs: Callable[[Context], bool]) -> Callable[[], None]:
         """Run nothing whose context belongs to somebody who stands still; returns what lets it go on.

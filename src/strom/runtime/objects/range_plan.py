@@ -37,7 +37,7 @@ class Coalescing(NamedTuple):
     gap_bytes: int
     """At most so much lies between them."""
     waste_max: float
-    """A request moves at most so many times what was asked for."""
+    """A request moves at most this many times the bytes that were asked for."""
 
 
 UNFILTERED = Coalescing(64 * KIB, 1.25)

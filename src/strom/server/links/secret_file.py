@@ -9,7 +9,7 @@ from strom.errors import InvalidSetting
 
 SETTING = "cluster.secret-file"
 CHARACTERS_MIN = 32
-"""Of hexadecimal digits, so many are 128 bits: nobody guesses them."""
+"""This many hexadecimal digits are 128 bits: nobody guesses them."""
 BYTES_MAX = 4096
 ROOT = 0
 

@@ -35,7 +35,7 @@ from strom.server.process.leashed import LeashedProcess
 from strom.server.process.listeners import endpoints, tablet_endpoints
 
 STANDBY_FROM = 3
-"""From so many tablet servers on there is a second coordinator."""
+"""With at least this many tablet servers there is a second coordinator."""
 PYTHON = (sys.executable, "-X", "faulthandler", "-m")
 QUICK_JAVA = ("--java-option=-XX:TieredStopAtLevel=1", "--java-option=-Xshare:auto")
 

@@ -36,7 +36,7 @@ def run(
 ) -> int:
     """Serve in the foreground; returns the exit code. Raises what prevents the start.
 
-    ``servers``: run a cluster of so many tablet servers on this machine.
+    ``servers``: run a cluster with this many tablet servers on this machine.
     """
     prepare_process()
     settings = load(config, os.environ, flags)
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--host", help="address of the first listener")
     parser.add_argument("--http-port", type=int, help="port of metrics and status (-1 = off)")
     parser.add_argument("--tablets", type=int, help="tablet server processes")
-    parser.add_argument("--servers", type=int, help="a cluster of so many tablet servers, for trying out")
+    parser.add_argument("--servers", type=int, help="a cluster with this many tablet servers, for trying out")
     parser.add_argument("--replicas", type=int, help="copies of every bucket in the cluster")
     parser.add_argument("--config", type=Path, help="settings in TOML")
     parser.add_argument(

@@ -1,6 +1,6 @@
 """What is wrong with a cluster, how bad that is, and what to do: from its facts and what its servers say. Pure.
 
-The same list is told by ``strom doctor``, ``/health``, the status page and ``/status.json``. What can be compared with
+The same list is shown by ``strom doctor``, ``/health``, the status page and ``/status.json``. What can be compared with
 a number is a metric too (``cluster_metrics.py``); docs/operating.md has the table of alarms.
 """
 

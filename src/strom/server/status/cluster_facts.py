@@ -1,6 +1,6 @@
 """The state of a cluster, for people: its coordinators, its servers, and what its buckets lack. Plain data.
 
-It costs what is lacking, not what there is: a cluster of a million buckets is told as quickly as a small one.
+It costs what is lacking, not what there is: a cluster of a million buckets is described as quickly as a small one.
 """
 
 from __future__ import annotations
