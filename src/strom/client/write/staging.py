@@ -38,7 +38,7 @@ from strom.runtime.random import Randomness
 
 SEALS_AT_ONCE = 64
 KEPT_BYTES_MAX = 32 * 1024 * 1024
-"""Of one task and table. With more, a lost server is reported (``StageNotFound``), and all of it has to be staged again."""
+"""Of one task and table. With more, a lost server is reported (``StageNotFound``), and all of it is staged again."""
 IN_FLIGHT = 1
 """Pieces of a stage are taken in order. One at a time, so that a lost answer never leaves a gap."""
 STAGING = WriterOptions(in_flight_max=IN_FLIGHT, patient=True, linger_ms=1_000)
