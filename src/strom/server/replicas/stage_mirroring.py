@@ -63,9 +63,8 @@ class StageMirroring:
         self._stopped = False
 
     def stop(self) -> None:
-        """The role has changed."""
+        """The role has changed: what is being done is finished, and the rest is left."""
         self._stopped = True
-        self._rounds.clear()
 
     def take(self, read: JournalRead, changes: Sequence[WireStageChange]) -> None:
         """Some of the leader's journal came with an answer."""
