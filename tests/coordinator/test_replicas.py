@@ -160,6 +160,16 @@ def test_a_dead_server_gets_copies_only_if_needed_and_is_not_in_sync() -> None:
         assert entry.leader in (1, 2)
 
 
+def test_where_no_server_seems_to_live_every_copy_is_in_sync() -> None:
+    """A new bucket is empty everywhere: whoever comes back first may lead it."""
+    cluster = Cluster(*THREE)
+    made = cluster.do(commands.create_table, path("fluss.a"), described(buckets=2), now_ms=NOW_MS, alive=())
+    for number in range(2):
+        entry = cluster.entry(BucketId(made.table_id, None, number))
+        assert [one.server_id for one in entry.in_sync] == [*THREE]
+        assert entry.leader == entry.wanted[0]
+
+
 def test_under_os_the_lineage_is_part_of_a_copys_identity() -> None:
     cluster = Cluster()
     cluster.register(1, lineage=5)

@@ -168,3 +168,25 @@ def test_an_answer_that_a_copy_cannot_take_stops_that_copy_and_no_other() -> Non
         )
 
     play(scenario)
+
+
+def test_partitions_are_copied_each_for_itself() -> None:
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        days = await scene.database.create_table(
+            "days", {"number": "BIGINT", "day": "STRING"}, partition_by="day", buckets=1
+        )
+        for day, numbers in (("20261119", [1, 2, 3]), ("20261120", [4])):
+            await days.append({"number": numbers, "day": [day] * len(numbers)})
+        await days.flush()
+        copied = [
+            sorted(
+                (one.slot.tablet.end_offset, one.slot.tablet.log.synced_end)
+                for one in scene.cluster.servers[number].replicas
+                if one.slot.bucket.partition_id is not None
+            )
+            for number in scene.cluster.alive
+        ]
+        assert copied == [[(1, 1), (3, 3)]] * 3
+
+    play(scenario)

@@ -455,10 +455,26 @@ def test_who_only_stood_by_while_others_had_the_core_did_not_have_the_loop() -> 
     assert slow.had_it_s(0.001, began) == 0.001
 
 
-@pytest.mark.parametrize("ahead", [1, 8], ids=["one request at a time", "many requests ahead"])
-def test_a_small_call_waits_for_one_of_those_who_take_long_and_not_for_all(ahead: int) -> None:
+@pytest.mark.parametrize(
+    ("ahead", "before"),
+    [(1, []), (8, []), (1, [True, False])],
+    ids=[
+        "one request at a time",
+        "many requests ahead",
+        "of somebody whose call took long, but not the last one",
+    ],
+)
+def test_a_small_call_waits_for_one_of_those_who_take_long_and_not_for_all(
+    ahead: int, before: list[bool]
+) -> None:
+    def work() -> None:
+        ends = time.thread_time() + 2 * TURN_S
+        while time.thread_time() < ends:
+            pass
+
     async def main(world: World) -> None:
         order: list[int] = []
+        at_work: list[bool] = []
         named: dict[int, Stranger] = {}
         budget = Budget(64_000_000)
         one = b"".join(encode_request(DATABASE_EXISTS.key, 0, 1, exists()))
@@ -468,15 +484,15 @@ def test_a_small_call_waits_for_one_of_those_who_take_long_and_not_for_all(ahead
                 time.monotonic() + 60
             )  # all the time, however long this process waits for a core
             order.append(call.connection_id)
+            if at_work and at_work.pop():
+                work()
             if len(named) < 13 or call.connection_id == modest_id:
                 return yes(call)
             if len(order) == 30:
                 modest.send(one)
             if len(order) < 90:
                 named[call.connection_id].send(one)
-            ends = time.thread_time() + 2 * TURN_S
-            while time.thread_time() < ends:
-                pass
+            work()
             return yes(call)
 
         async with AsyncExitStack() as stack:
@@ -487,6 +503,11 @@ def test_a_small_call_waits_for_one_of_those_who_take_long_and_not_for_all(ahead
                 await until(lambda: len(order) == 1)
                 named[order.pop()] = somebody
             (modest_id, modest), *greedy = named.items()
+            for takes_long in before:
+                at_work.append(takes_long)
+                modest.send(one)
+                await until(lambda: len(order) == 1)
+                order.clear()
             for _, each in greedy:
                 each.send(one * ahead)
             await until(lambda: len(order) >= 90)
