@@ -87,7 +87,7 @@ figures: $(STAMP) ## Keep the newest run, draw what pages show (RUN=… QUICKTOO
 	@$(BIN)/python -m benchmarks.keep --results $(RESULTS) $(RUN) $(if $(QUICKTOO),--quick-too)
 	@$(BIN)/python -m benchmarks.figures
 
-sim: $(STAMP) ## Show the simulated history of a seed again: SEED=7, CLUSTER=7 or CLUSTER=one-is-ahead
+sim: $(STAMP) ## Show a simulated history: SEED=7, CLUSTER=7, CLUSTER=moved-once
 	@cd tests && ../$(BIN)/python -m $(if $(CLUSTER),cluster_histories.history $(CLUSTER),simulation.history $(or $(SEED),0))
 
 campaign: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Trouble at random for a real cluster: SEED=7 EVENTS=50

@@ -37,11 +37,13 @@ from strom.record.encode import encode
 from strom.runtime.files import File, LocalFiles
 from strom.runtime.world import World
 from strom.server.calls import writes
+from strom.server.calls.log.fetch import EARLIEST, Fetches
+from strom.server.calls.log.fetched_bucket import FetchedBucket
 from strom.server.calls.writes import INLINE_BYTES_MAX
 from strom.server.process import tablet_node
 from strom.server.process.local import LocalServer
 from strom.tablet.log_tablet import LogTablet
-from strom.tablet.tablet import Accepted
+from strom.tablet.tablet import Accepted, Tablet
 from waiting import LOOK_AGAIN_S, pause, until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
@@ -245,6 +247,28 @@ def test_mistakes_are_answered_per_bucket(tmp_path: Path) -> None:
         assert await wire.produce(table, good) == 0
 
     serve(tmp_path, test)
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 14, 4 << 20], ids=["on the loop", "by a reader thread"])
+def test_the_first_rows_are_found_though_retention_takes_older_ones_meanwhile(
+    max_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Fetches._take
+
+    def take_and_expire(self: Fetches, one: FetchedBucket, tablet: Tablet) -> None:
+        take(self, one, tablet)
+        tablet.log.expire(now_ms=0, ttl_ms=None, bytes_max=600_000)
+
+    async def test(wire: Wire) -> None:
+        table = await wire.create("t", SCHEMA)
+        for start in range(0, 100_000, 2_000):
+            await wire.produce(table, encoded(rows(start, 2_000)))
+        monkeypatch.setattr(Fetches, "_take", take_and_expire)
+        answer = await wire.fetch(table, EARLIEST, max_bytes=max_bytes)
+        assert answer.log_start_offset > 0
+        assert ids_of(answer.records)[0] == answer.log_start_offset
+
+    serve(tmp_path, test, settings={"log.segment.file-size": "64kb"})
 
 
 def test_a_request_with_good_and_bad_buckets_is_answered_for_each(tmp_path: Path) -> None:

@@ -141,6 +141,26 @@ def test_readers_go_on_behind_what_an_operator_gives_up(
             table.scan().to_arrow()
 
 
+def test_counts_and_limits_leave_out_what_is_marked(tmp_path: Path) -> None:
+    fill(tmp_path)
+    flip_a_byte(tmp_path)
+    left = [i for i in range(BATCHES * ROWS) if i not in LOST]
+    with LocalServer(tmp_path) as server, strom.connect(server.address) as database:
+        table = database.table("t")
+        assert table.scan().count() == BATCHES * ROWS
+        table.mark_damaged(0, LOST.start, LOST.stop)
+        assert table.count() == table.scan().count() == len(left)
+        assert table.scan(start=250, end=350).count() == 50
+        assert database.sql("SELECT count(*) AS n FROM t").to_arrow()["n"].to_pylist() == [len(left)]
+        for limit in (0, 150, 250, 1_000):
+            scan = table.scan(limit=limit)
+            assert scan.to_arrow()["id"].to_pylist() == left[:limit], limit
+            assert pa.Table.from_batches(scan.to_batches(), scan.schema)["id"].to_pylist() == left[:limit]
+            assert scan.count() == min(limit, len(left))
+        assert table.read_plan(table.scan().plan(), limit=250).to_arrow()["id"].to_pylist() == left[:250]
+        assert table.scan(start=250, limit=80).to_arrow()["id"].to_pylist() == left[200:280]
+
+
 def _tail(table: strom.Table, last: int) -> list[int]:
     found: list[int] = []
     with table.tail("earliest") as tail:

@@ -39,6 +39,8 @@ class Cut(NamedTuple):
     epoch: int | None
     grouped: bool
     """Whether the bucket ever saw a stage."""
+    damaged: bool = False
+    """Whether offsets of the bucket are marked as damaged, so that it has fewer rows than offsets."""
 
 
 Cuts = Mapping[BucketId, Cut]
@@ -104,10 +106,23 @@ def cut_now(cluster: Cluster, table: TableInfo, buckets: Sequence[BucketId]) -> 
     return None if cuts is None or _grouped(cuts) else cuts
 
 
+async def extent_now(cluster: Cluster, table: TableInfo, buckets: Sequence[BucketId]) -> Cuts | None:
+    """Where each bucket begins and ends now, whole decisions or not; None where the server knows no cuts."""
+    try:
+        return await _cut_all(cluster, [(table, buckets)], None, {}, PLAIN)
+    except UnsupportedVersion:
+        return None
+
+
 def starts_and_ends(cuts: Cuts) -> tuple[dict[BucketId, int], dict[BucketId, int]]:
     """Where each bucket begins, and where it is cut."""
     starts = {bucket: cut.start for bucket, cut in cuts.items()}
     return starts, {bucket: cut.end for bucket, cut in cuts.items()}
+
+
+def damaged_of(cuts: Cuts) -> set[BucketId]:
+    """The buckets with marks of damage."""
+    return {bucket for bucket, cut in cuts.items() if cut.damaged}
 
 
 def epochs_of(cuts: Cuts) -> dict[BucketId, int]:
@@ -209,7 +224,9 @@ class _CutQuestion:
                 error = error_of(one.error_code, one.error_message)
                 error.facts["bucket"] = bucket
                 raise error
-            found[bucket] = Cut(one.start_offset or 0, one.offset or 0, one.epoch, bool(one.grouped))
+            found[bucket] = Cut(
+                one.start_offset or 0, one.offset or 0, one.epoch, bool(one.grouped), bool(one.damaged)
+            )
         if any(bucket not in found for bucket in wanted):
             raise InvalidRequest("the server's answer leaves a bucket out", buckets=list(wanted))
         return found

@@ -6,8 +6,8 @@ same order (partition, bucket, offset), as long as they are retained.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
 from strom.client.plan.log_place import Key, Place, PlaceKind
@@ -27,6 +27,8 @@ class BucketRange:
     cut: tuple[int, int] | None = None
     """Where the bucket was cut when the read was planned, and the epoch of the record before: with it any copy that has
     reached the cut can be read."""
+    damaged: bool = False
+    """Whether offsets of the bucket are marked as damaged, so that the range may have fewer rows than offsets."""
 
     @property
     def rows(self) -> int:
@@ -47,6 +49,11 @@ class ScanPlan:
         return sum(one.rows for one in self.ranges)
 
     @property
+    def exact(self) -> bool:
+        """Whether ``rows`` are the rows that a scan without a filter gives; marks of damage make them fewer."""
+        return not any(one.damaged for one in self.ranges)
+
+    @property
     def offsets(self) -> dict[Key, int]:
         """Where the scan ends, by (partition, bucket), usable as ``start=`` of a tail that continues from there."""
         return {(one.partition, one.bucket.bucket): one.end for one in self.ranges}
@@ -55,14 +62,17 @@ class ScanPlan:
         return f"ScanPlan({counted(len(self.ranges), 'bucket')}, {counted(self.rows, 'row')} before filters)"
 
     def limited(self, limit: int | None) -> ScanPlan:
-        """The plan reduced to its first ``limit`` rows. Only correct without a filter."""
-        if limit is None:
+        """The plan reduced to its first ``limit`` rows. Only correct without a filter.
+
+        Where marks of damage leave out rows, nothing is cut off: rows are counted while they are read.
+        """
+        if limit is None or not self.exact:
             return self
         kept = []
         for one in self.ranges:
             take = min(limit, one.rows)
             if take > 0:
-                kept.append(BucketRange(one.bucket, one.partition, one.start, one.start + take, one.cut))
+                kept.append(replace(one, end=one.start + take))
             limit -= take
         return ScanPlan(self.table_id, tuple(kept))
 
@@ -112,10 +122,11 @@ def plan_scan(
     starts: Mapping[BucketId, int],
     ends: Mapping[BucketId, int],
     epochs: Mapping[BucketId, int] | None = None,
+    damaged: Collection[BucketId] = (),
 ) -> ScanPlan:
     """Ranges from ``starts`` to ``ends``, clipped to what exists (``first`` to ``last``); empty ones are dropped.
 
-    ``epochs``: of the records before ``last``, where those are a cut.
+    ``epochs``: of the records before ``last``, where those are a cut. ``damaged``: buckets with marks of damage.
     """
     ranges = []
     for bucket, partition in buckets:
@@ -124,7 +135,7 @@ def plan_scan(
         if start < end:
             epoch = None if epochs is None else epochs.get(bucket)
             cut = None if epoch is None else (last[bucket], epoch)
-            ranges.append(BucketRange(bucket, partition, start, end, cut))
+            ranges.append(BucketRange(bucket, partition, start, end, cut, damaged=bucket in damaged))
     return ScanPlan(table.table_id, tuple(ranges))
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from strom.client.plan.log_plan import ScanPlan
 from strom.client.read.change_kinds import kinds_of
 from strom.client.read.key_scan import KeyScan
 from strom.client.read.log_scan import LogScan
@@ -43,10 +44,9 @@ class Changelog(LogScan):
         """The facts of each change, then the table's columns."""
         return pa.schema([*FACTS, *self._source.reader.arrow])
 
-    @property
-    def streaming_limit(self) -> int | None:
+    def _plan_is_exact(self, plan: ScanPlan) -> bool:
         """A batch may hold fewer records than offsets, so only reading shows how many there are."""
-        return self.limit
+        return False
 
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The changes of a chunk; any thread."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ReadOptions
-from strom.client.plan.cut import cut_now, cut_table, epochs_of, starts_and_ends
+from strom.client.plan.cut import cut_now, cut_table, damaged_of, epochs_of, extent_now, starts_and_ends
 from strom.client.plan.filters import Filter
 from strom.client.plan.log_place import EARLIEST, LATEST, Place, PlaceKind
 from strom.client.plan.log_plan import ScanPlan, buckets_of, check_kept, check_place, plan_scan
@@ -75,8 +75,12 @@ class LogScan(ServerScan):
 
     @property
     def streaming_limit(self) -> int | None:
-        """The number of rows after which reading stops. None without a filter: then the plan holds exactly the rows."""
-        return None if self._where is None else self.limit
+        """The number of rows after which reading stops. None where the plan holds exactly the rows."""
+        return None if self._plan is not None and self._plan_is_exact(self._plan) else self.limit
+
+    def _plan_is_exact(self, plan: ScanPlan) -> bool:
+        """Whether the offsets of a plan are the rows of this scan."""
+        return self._where is None and plan.exact
 
     async def plan(self) -> ScanPlan:
         """The offsets this scan reads, fixed on the first call."""
@@ -87,7 +91,7 @@ class LogScan(ServerScan):
         return self._plan
 
     def _limited(self, plan: ScanPlan) -> ScanPlan:
-        return plan.limited(self.limit) if self.streaming_limit is None else plan
+        return plan.limited(self.limit) if self._plan_is_exact(plan) else plan
 
     async def _make_plan(self) -> ScanPlan:
         cluster, table = self._source.cluster, self._source.table
@@ -95,14 +99,16 @@ class LogScan(ServerScan):
         buckets = await chosen_buckets(cluster, table, self._partitions, predicate)
         for place in (self._start, self._end):
             check_place(place, buckets)
-        first, last, epochs = await self._ends(buckets)
+        first, last, epochs, damaged = await self._ends(buckets)
         starts = (
             first if self._start.kind is PlaceKind.EARLIEST else await self._offsets(self._start, buckets)
         )
         ends = last if self._end.kind is PlaceKind.LATEST else await self._offsets(self._end, buckets)
         if self._as_of:
             check_kept(table, first, last, ends)
-        return plan_scan(table, buckets, first=first, last=last, starts=starts, ends=ends, epochs=epochs)
+        return plan_scan(
+            table, buckets, first=first, last=last, starts=starts, ends=ends, epochs=epochs, damaged=damaged
+        )
 
     async def _offsets(
         self, place: Place, buckets: Sequence[tuple[BucketId, str | None]]
@@ -111,14 +117,21 @@ class LogScan(ServerScan):
 
     async def _ends(
         self, buckets: Sequence[tuple[BucketId, str | None]]
-    ) -> tuple[Mapping[BucketId, int], Mapping[BucketId, int], Mapping[BucketId, int]]:
-        """Where the buckets begin and end, and in which epochs; a scan up to now holds whole transactions only."""
+    ) -> tuple[Mapping[BucketId, int], Mapping[BucketId, int], Mapping[BucketId, int], set[BucketId]]:
+        """Where the buckets begin and end, in which epochs, and which have marks of damage.
+
+        A scan up to now holds whole transactions only.
+        """
         cluster, table = self._source.cluster, self._source.table
+        asked = [bucket for bucket, _ in buckets]
         if self._end.kind is PlaceKind.LATEST:
-            cuts = await cut_table(cluster, table, [bucket for bucket, _ in buckets])
-            if cuts is not None:
-                return *starts_and_ends(cuts), epochs_of(cuts)
-        return *await Offsets(cluster, table).ends(buckets), {}
+            cuts = await cut_table(cluster, table, asked)
+        else:
+            cuts = await extent_now(cluster, table, asked)
+        if cuts is None:
+            return *await Offsets(cluster, table).ends(buckets), {}, set()
+        epochs = epochs_of(cuts) if self._end.kind is PlaceKind.LATEST else {}
+        return *starts_and_ends(cuts), epochs, damaged_of(cuts)
 
     def _plan_now(self) -> ScanPlan | None:
         """The plan of all that a log without partitions holds now, made in this thread; None where the loop has to."""
@@ -133,9 +146,15 @@ class LogScan(ServerScan):
         if cuts is None:
             return None
         first, last = starts_and_ends(cuts)
-        epochs = epochs_of(cuts)
         plan = plan_scan(
-            source.table, buckets, first=first, last=last, starts=first, ends=last, epochs=epochs
+            source.table,
+            buckets,
+            first=first,
+            last=last,
+            starts=first,
+            ends=last,
+            epochs=epochs_of(cuts),
+            damaged=damaged_of(cuts),
         )
         return self._limited(plan)
 
@@ -185,12 +204,13 @@ class LogScan(ServerScan):
         return [one for one in found if one is not None]
 
     async def count(self) -> int:
-        """The number of rows. Reads none without a filter; with one, only the cheapest column."""
+        """The number of rows. Where the plan does not tell (a filter, marks of damage), one cheap column is read."""
         plan = await self.plan()
-        if self._where is None:
+        if self._plan_is_exact(plan):
             return plan.rows
         rows = 0
-        source = self._only(self._where.cheapest_column(self._source.table.schema))
+        schema = self._source.table.schema
+        source = self._only(schema.names[0] if self._where is None else self._where.cheapest_column(schema))
         stream = self._stream(plan, source, ordered=False)
         try:
             while (chunk := await stream.next()) is not None:

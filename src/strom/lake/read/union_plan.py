@@ -70,6 +70,8 @@ class UnionPlan:
         """Rows before filters; None where only reading can tell."""
         if self.files and (isinstance(self.hot, KeyScanPlan) or self.limits is not None):
             return None
+        if isinstance(self.hot, ScanPlan) and not self.hot.exact:
+            return None
         hot = self.hot.rows
         return None if hot is None else hot + sum(one.rows for one in self.files)
 

@@ -395,7 +395,8 @@ def _hot_part(
             instants.append(Instant(bucket, name, cut.end, cut.epoch, start=low))
         elif not keyed and cut.end > max(low, cut.start):
             known = None if cut.epoch is None else (cut.end, cut.epoch)
-            ranges.append(BucketRange(bucket, name, max(low, cut.start), cut.end, known))
+            start = max(low, cut.start)
+            ranges.append(BucketRange(bucket, name, start, cut.end, known, damaged=cut.damaged))
     if keyed:
         return KeyScanPlan(table.table_id, tuple(instants), None), ends
     return ScanPlan(table.table_id, tuple(ranges)), ends

@@ -67,7 +67,8 @@ class CutBucketsRequest(Message):
 class CutBucketResponse(Message):
     """``offset``: of the first group with a higher number, else the high watermark. ``epoch``: of the record before.
 
-    ``grouped``: the bucket holds a sealed stage, or ever had a group.
+    ``grouped``: the bucket holds a sealed stage, or ever had a group. ``damaged``: it has fewer rows than
+    offsets, since some are marked as damaged.
     """
 
     partition_id: int | None = int64(1, default=None)
@@ -78,6 +79,7 @@ class CutBucketResponse(Message):
     epoch: int | None = int32(6, default=None)
     start_offset: int | None = int64(7, default=None)
     grouped: bool | None = boolean(8, default=None)
+    damaged: bool | None = boolean(9, default=None)
 
 
 class CutBucketsResponse(Message):

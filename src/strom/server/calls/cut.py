@@ -148,6 +148,7 @@ class CutCalls:
             start_offset=cut.start_offset,
             epoch=tablet.epoch_before(end),
             grouped=grouped,
+            damaged=bool(tablet.log.damage) or None,
         )
 
 

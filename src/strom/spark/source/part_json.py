@@ -1,6 +1,6 @@
 """The planned parts of a read as JSON, so that an option of the source can carry them to where Spark plans.
 
-{"table": 7, "parts": [["range", partition id, name, bucket, start, end],
+{"table": 7, "parts": [["range", partition id, name, bucket, start, end, end and epoch of the cut],
                        ["instant", partition id, name, bucket, at, epoch, start, end],
                        ["file", partition id, name, bucket, {…}, dead offsets, limits]]}
 """
@@ -25,6 +25,7 @@ from strom.model.bucket import BucketId
 from strom.spark.connect.tasks import LakePart, Part
 
 WIDTHS = (1, 2, 4, 8)
+DAMAGED_RANGE = "damaged range"
 
 
 def text_of_parts(table_id: int, parts: Sequence[Part]) -> str:
@@ -50,7 +51,8 @@ def parts_of_text(text: str, table_id: int) -> tuple[Part, ...]:
 def _told(part: Part) -> list[Any]:
     place = [part.bucket.partition_id, part.partition, part.bucket.bucket]
     if isinstance(part, BucketRange):
-        return ["range", *place, part.start, part.end, *(part.cut or ())]
+        kind = DAMAGED_RANGE if part.damaged else "range"
+        return [kind, *place, part.start, part.end, *(part.cut or ())]
     if isinstance(part, Instant):
         return ["instant", *place, part.at, part.epoch, part.start, part.end]
     limits = part.limits
@@ -64,9 +66,10 @@ def _told(part: Part) -> list[Any]:
 def _part(table_id: int, told: Sequence[Any]) -> Part:
     kind, partition_id, name, number, *rest = told
     bucket = BucketId(table_id, partition_id, number)
-    if kind == "range":
+    if kind in ("range", DAMAGED_RANGE):
         start, end, *cut = map(int, rest)
-        return BucketRange(bucket, name, start, end, (cut[0], cut[1]) if cut else None)
+        place = (cut[0], cut[1]) if cut else None
+        return BucketRange(bucket, name, start, end, place, damaged=kind == DAMAGED_RANGE)
     if kind == "instant":
         at, epoch, start, end = rest
         return Instant(bucket, name, int(at), epoch, int(start), end)

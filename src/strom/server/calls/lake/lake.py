@@ -64,13 +64,20 @@ class LakeReads:
         catalog = self._view.fresh()
         one = request.table_path is not None or request.table_id is not None
         tables = [_table(catalog, request)] if one else _in_the_lake(catalog)
+        now_ms = self._clock.now_ms()
+        # Rounds are timed by the clock that never jumps; people see the time of day.
+        wall_ms = now_ms - monotonic_ms(self._clock)
         return messages.GetLakeResponse(
             config_json=self._config,
-            now_ms=self._clock.now_ms(),
-            tables=[self._facts(table, catalog.lake_of(table.table_id), whole=one) for table in tables],
+            now_ms=now_ms,
+            tables=[
+                self._facts(table, catalog.lake_of(table.table_id), wall_ms, whole=one) for table in tables
+            ],
         )
 
-    def _facts(self, table: TableEntry, record: LakeRecord | None, *, whole: bool) -> messages.LakeTableFacts:
+    def _facts(
+        self, table: TableEntry, record: LakeRecord | None, wall_ms: int, *, whole: bool
+    ) -> messages.LakeTableFacts:
         wanted = table.description.properties
         facts = messages.LakeTableFacts(
             table_id=table.table_id,
@@ -85,25 +92,8 @@ class LakeReads:
             facts.committed_ms = record.committed_ms
             facts.fresh_ms = max(record.fresh_ms, self._fresh_ms.get(table.table_id, 0))
         if self._tiering is not None:
-            self._add_rounds(facts, self._tiering)
+            _add_rounds(facts, self._tiering, wall_ms)
         return facts
-
-    def _add_rounds(self, facts: messages.LakeTableFacts, tiering: Tiering) -> None:
-        # Rounds are timed by the clock that never jumps; people see the time of day.
-        wall_ms = self._clock.now_ms() - monotonic_ms(self._clock)
-        found, last = tiering.round_of(facts.table_id), tiering.last_of(facts.table_id)
-        if last is not None:
-            facts.ended_ms, facts.error = last.ended_ms + wall_ms, last.error
-        if found is not None:
-            facts.service_id = found.service_id
-            facts.started_ms = None if found.started_ms is None else found.started_ms + wall_ms
-            facts.running = messages.RunningRound(
-                table_id=found.table_id,
-                round=found.number,
-                rows_done=found.progress.rows_done,
-                rows_planned=found.progress.rows_planned,
-                size_bytes=found.progress.size_bytes,
-            )
 
     def get_lake_snapshot(self, call: Call) -> Message:
         """The peer's call: the snapshot that readers may use, and how far each bucket is in it."""
@@ -301,6 +291,22 @@ def _table(catalog: Catalog, request: messages.GetLakeRequest) -> TableEntry:
     if found is None:
         raise TableNotFound(f"there is no table with id {request.table_id}", table_id=request.table_id)
     return found
+
+
+def _add_rounds(facts: messages.LakeTableFacts, tiering: Tiering, wall_ms: int) -> None:
+    found, last = tiering.round_of(facts.table_id), tiering.last_of(facts.table_id)
+    if last is not None:
+        facts.ended_ms, facts.error = last.ended_ms + wall_ms, last.error
+    if found is not None:
+        facts.service_id = found.service_id
+        facts.started_ms = None if found.started_ms is None else found.started_ms + wall_ms
+        facts.running = messages.RunningRound(
+            table_id=found.table_id,
+            round=found.number,
+            rows_done=found.progress.rows_done,
+            rows_planned=found.progress.rows_planned,
+            size_bytes=found.progress.size_bytes,
+        )
 
 
 def _in_the_lake(catalog: Catalog) -> Sequence[TableEntry]:

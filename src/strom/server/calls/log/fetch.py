@@ -209,7 +209,7 @@ class Fetches:
         tablet.check_online()
         one.tablet = tablet
         if one.offset == EARLIEST:
-            one.offset = tablet.start_offset
+            one.offset, one.earliest = tablet.start_offset, True
         for seen in (one.seen, one.cut):
             if seen is not None:
                 seen.check(tablet)
@@ -246,14 +246,17 @@ class Fetches:
         left = self._room(max_bytes) - sum([one.found.size for one in wanted])
         for one in self._in_turn(wanted):
             room = min(left, one.max_bytes - one.found.size)
-            if room > 0 and self._readable(one):
+            while room > 0 and self._readable(one):
                 assert one.tablet is not None
-                before = one.found.size
                 try:
-                    _add(one, one.read(one.tablet, one.found.next_offset, room, INLINE_BYTES_MAX))
+                    found = one.read(one.tablet, one.found.next_offset, room, INLINE_BYTES_MAX)
                 except (StromError, OSError) as error:
-                    one.error = error
+                    one.fail(error)
+                    continue
+                before = one.found.size
+                _add(one, found)
                 left -= one.found.size - before
+                break
 
     async def _read_all(self, wanted: Sequence[FetchedBucket], terms: Terms) -> None:
         left = self._room(terms.max_bytes) - sum([one.found.size for one in wanted])
@@ -315,7 +318,7 @@ class Fetches:
             else:
                 found = one.read(tablet, one.found.next_offset, room, allowed)
         except (StromError, OSError) as error:
-            one.error = error
+            one.fail(error)
             return 0
         finally:
             slot.readers -= 1

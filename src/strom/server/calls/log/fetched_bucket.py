@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
-from strom.errors import StromError
+from strom.errors import OffsetOutOfRange, StromError
 from strom.model.bucket import BucketId
 from strom.server.calls.log.log_read import Read, ReadResult
 from strom.server.calls.log.reader_memory import SeenUpTo
@@ -34,6 +34,8 @@ class FetchedBucket:
     starved: bool = False
     """Whether there was no memory to read on: answer with what there is."""
     traffic: TableTraffic | None = None
+    earliest: bool = False
+    """Whether the reader asked for the first offset there is, and nothing was found yet."""
     error: StromError | Exception | None = None
     slot: TabletSlot | None = None
     tablet: Tablet | None = None
@@ -48,6 +50,15 @@ class FetchedBucket:
                     self.slot.role.check_leads()
                 except StromError as error:
                     self.error = error
+
+    def fail(self, error: Exception) -> None:
+        """A read failed. If only because retention took the first rows meanwhile, the first offset is another now."""
+        start = self.offset if self.tablet is None else self.tablet.start_offset
+        expired = isinstance(error, OffsetOutOfRange) and start > self.offset and not self.moved
+        if self.earliest and expired:
+            self.offset = self.found.next_offset = start
+        else:
+            self.error = error
 
     def count(self) -> None:
         """Count what leaves, in the table's metrics."""
