@@ -364,7 +364,7 @@ def test_a_folder_without_a_copy_of_every_bucket_is_refused(
     )
     store.commit([], [Put(key, encode_bucket(elsewhere))])
     store.close()
-    with pytest.raises(InvalidSetting, match="1 buckets have no copy in sync in this data folder"):
+    with pytest.raises(InvalidSetting, match="this data folder has no copy in sync of 1 bucket "):
         migrate().to_embedded()
     assert not (folder / "metadata.db").exists()
 

@@ -89,9 +89,10 @@ def check_leaving(
         bucket for bucket, entry in _entries(catalog).items() if server_id in after.get(bucket, entry.wanted)
     ]
     if stuck:
+        more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
         raise InvalidRequest(
-            f"server {server_id} cannot leave: {len(stuck)} buckets have nowhere to go, the first is "
-            f"{catalog.bucket_name(stuck[0])}. Start another server first",
+            f"server {server_id} cannot leave: {catalog.bucket_name(stuck[0])} has nowhere to go{more}. "
+            "Start another server first",
             server=server_id,
         )
 

@@ -24,6 +24,7 @@ from strom.protocol.messages.inner import LeaveRequest
 from strom.replication.bucket_entry import BucketEntry
 from strom.replication.pacing import CopiesToMake, begin_next, copies_being_made, copies_lacking
 from strom.runtime.tasks import Tasks
+from strom.runtime.units import counted
 from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.membership.recovery import PowerRecovery
 from strom.server.membership.server_watch import ServerWatch
@@ -95,7 +96,7 @@ class Failover:
         logger.info(
             "tablet server %s is about to stop%s",
             server_id,
-            f", and still leads {left} buckets that nobody else can lead" if left else "",
+            f", and still leads what nobody else can lead: {counted(left, 'bucket')}" if left else "",
         )
         return left
 
@@ -165,7 +166,7 @@ class Failover:
         gone = set(self._view.fresh().servers) - self._watch.alive
         elected, leaderless = await self._all(commands.elect_leaders, due | gone | self._leaderless)
         if elected:
-            logger.info("elected leaders of %d buckets", elected)
+            logger.info("elected new leaders: %s", counted(elected, "bucket"))
         self._leaderless = {entry.leader for one in leaderless if (entry := self._entry(one)) is not None}
         if leaderless:
             await self._recovery.recover(leaderless, self.able())

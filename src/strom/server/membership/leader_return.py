@@ -18,6 +18,7 @@ from strom.errors import NotCoordinator, StromError
 from strom.model.bucket import BucketId
 from strom.replication.preferred import due_back
 from strom.runtime.tasks import Tasks
+from strom.runtime.units import counted
 from strom.server.membership.server_watch import ServerWatch
 from strom.server.tablets.catalog_view import TermView
 
@@ -87,7 +88,7 @@ class LeaderReturn:
     async def _give_back(self) -> None:
         due = self._due()
         if due:
-            logger.info("%d buckets go back to the leaders they prefer", len(due))
+            logger.info("leaders return to the servers their buckets prefer: %s", counted(len(due), "bucket"))
         for begin in range(0, len(due), LEADERS_AT_ONCE):
             if begin:
                 await asyncio.sleep(BETWEEN_S)

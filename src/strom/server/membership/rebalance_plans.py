@@ -23,6 +23,7 @@ from strom.protocol.api_keys import BUCKET_SIZES
 from strom.protocol.messages.inner import BucketSizesRequest
 from strom.replication.rebalance import EVACUATION, LEADERS_ALONE, RebalanceGoals
 from strom.runtime.random import Randomness
+from strom.runtime.units import counted
 from strom.runtime.world import World
 from strom.server.links.server_links import ServerLinks
 from strom.server.tablets.catalog_view import TermView
@@ -77,8 +78,8 @@ class RebalancePlans:
         if crowded and not fewer_racks:
             rack = catalog.registrations[server_id].rack
             raise InvalidRequest(
-                f"without server {server_id} the copies of {len(crowded)} buckets would stand in fewer racks, the "
-                f"first is {catalog.bucket_name(crowded[0])}. "
+                f"without server {server_id} the copies of {counted(len(crowded), 'bucket')} would stand in fewer "
+                f"racks, the first is {catalog.bucket_name(crowded[0])}. "
                 f"Start a server in rack {rack or '(none)'} first, or allow it (--fewer-racks)",
                 server=server_id,
             )
@@ -96,7 +97,7 @@ class RebalancePlans:
             leaving=plan.leaving,
             now_ms=self._clock.now_ms(),
         )
-        logger.info("rebalance %s begins: %d buckets", plan.plan_id, len(plan.moves))
+        logger.info("rebalance %s begins: %s", plan.plan_id, counted(len(plan.moves), "bucket"))
 
     def shown(self, plan_id: str) -> RebalancePlan:
         """The plan of this id, as long as it is kept."""

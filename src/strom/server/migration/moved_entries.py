@@ -30,6 +30,7 @@ from strom.model.table import TableEntry
 from strom.replication.bucket_entry import Assignment, BucketEntry, encode_bucket
 from strom.replication.member import Member, identity_of
 from strom.replication.registration import DataDisk
+from strom.runtime.units import counted
 
 LEFT_OUT = ("servers/", "alive/", "replicas/", "operations/")
 """Servers register anew, in either kind of installation."""
@@ -107,8 +108,8 @@ def placements_on(catalog: Catalog, disk: str) -> dict[BucketId, int]:
     if lacking:
         some = ", ".join(map(str, lacking[:NAMES_MAX])) + (" …" if len(lacking) > NAMES_MAX else "")
         raise InvalidSetting(
-            f"{len(lacking)} buckets have no copy in sync in this data folder ({some}): move all of them to its server "
-            "first, with a replication factor of 1",
+            f"this data folder has no copy in sync of {counted(len(lacking), 'bucket')} ({some}): move all of them "
+            "to its server first, with a replication factor of 1",
             disk=disk,
         )
     return found
