@@ -7,6 +7,7 @@ from typing import Any
 from replication.driven import translation as to
 from replication.driven.driven_node import DrivenAnswer, DrivenNode
 from replication.specification.coordinator import Coordinator
+from replication.specification.cut_off import CutOffWorld
 from replication.specification.metadata import Server
 from replication.specification.node import Node
 from replication.specification.world import World
@@ -35,6 +36,10 @@ class DrivenCoordinator(Coordinator):
         self, entry: BucketEntry, registrations: Registrations, alive: set[int], servers: dict[int, Server]
     ) -> tuple[str, EntryChange | None]:
         world, rng, promise = self.world, self.world.rng, self.world.promise
+        if reports := world.reports():
+            change = elections.replace_cut_off(entry, registrations, alive, reports, promise)
+            if change is not None:
+                return "replacements of leaders that are cut off", change
         if not world.calm and rng.random() < 0.1 and elections.has_leader(entry, registrations, alive):
             return "moves", elections.move_leader(entry, registrations, alive, promise)
         if not world.calm and rng.random() < 0.1 and elections.has_leader(entry, registrations, alive):
@@ -102,3 +107,7 @@ class DrivenWorld(World):
             node.on_driven_answer(message)
         else:
             super().arrive(source, node, message)
+
+
+class DrivenCutOffWorld(CutOffWorld, DrivenWorld):
+    """A history of real decisions about leaders that are cut off."""

@@ -13,7 +13,7 @@ from unittest import mock
 
 from replication.driven import translation
 from strom.replication import base_copy, elections, followership, leadership, role, stage_journal
-from strom.replication.bucket_entry import Assignment
+from strom.replication.bucket_entry import Assignment, BucketEntry
 from strom.replication.divergence import EpochEnd, EpochHistory, LogsAgree
 from strom.replication.elections import EntryChange
 from strom.replication.followership import Followership
@@ -628,9 +628,45 @@ FOLLOWING = {
 }
 
 
+# --- leaders that are cut off ------------------------------------------------------------------------------------
+
+
+def _anybody(*arguments: Any) -> EntryChange | None:
+    with (
+        mock.patch.object(elections, "_candidates", _any_candidate),
+        mock.patch.object(elections, "_led_by", _led_by_any),
+    ):
+        return _replace_cut_off(*arguments)
+
+
+def _in_its_epoch(change: EntryChange | None, entry: BucketEntry, *_: Any) -> EntryChange | None:
+    return change and replace(change, entry=replace(change.entry, epoch=entry.epoch))
+
+
+_replace_cut_off = elections.replace_cut_off
+CUT_OFF = {
+    "cut-off-leader-stays": Planted(
+        "R21: a leader that is cut off from its followers goes on leading",
+        ((elections, "replace_cut_off", lambda *_: None),),
+        1,
+    ),
+    "cut-off-replaced-by-anybody": Planted(
+        "R21: who reaches the others replaces a leader that is cut off, in sync or not",
+        ((elections, "replace_cut_off", _anybody),),
+        2,
+    ),
+    "cut-off-leader-keeps-its-epoch": Planted(
+        "R21: a leader that is cut off is replaced in its epoch",
+        ((elections, "replace_cut_off", changed(elections.replace_cut_off, _in_its_epoch)),),
+        7,
+    ),
+}
+"""Shown by histories of a ``DrivenCutOffWorld``."""
+
+
 def _any_question_of_any_epoch(self: Followership, answer: Any, history: Any) -> Any:
     self._waiting_for = answer.ask
     return _any_epoch(self, answer, history)
 
 
-PLANTED = {**WATERMARKS, **MEMBERS, **ELECTIONS, **FOLLOWING}
+PLANTED = {**WATERMARKS, **MEMBERS, **ELECTIONS, **FOLLOWING, **CUT_OFF}

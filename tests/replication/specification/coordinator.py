@@ -55,6 +55,8 @@ class Coordinator:
         )
         if candidates and (not leads or moving):
             self.elect(rng.choice(preferred), bucket, version, servers, alive, fresh)
+        elif leads and (better := self.better_leaders(bucket, alive, fresh)):
+            self.replace_cut_off(rng.choice(better), bucket, version, servers, alive, fresh)
         elif not fresh:
             self.recover(bucket, version, servers, alive)
         elif set(dict(bucket.replicas)) != set(bucket.wanted) and leads:
@@ -82,6 +84,44 @@ class Coordinator:
             leader=leader, incarnation=servers[leader].incarnation, epoch=bucket.epoch + 1, isr=isr
         )
         self.offer(version, changed, "elections", [leader])
+
+    def better_leaders(self, bucket: Bucket, alive: set[int], fresh: set[Member]) -> list[int]:
+        """R21: who can lead instead of a leader that lives, and that its followers cannot reach.
+
+        So many must miss it that they are enough for a watermark, and more than do not. Only a member may follow it.
+        """
+        world, reports = self.world, self.world.reports()
+        if world.broken == "cut-off-leader-stays":
+            return []
+        others = [node for node, _ in bucket.replicas if node != bucket.leader and node in alive]
+        missing = [node for node in others if bucket.leader in reports.get(node, ())]
+        if len(missing) < world.min_insync or 2 * len(missing) <= len(others):
+            return []
+        members = {node for node, _ in fresh}
+        return [
+            node
+            for node in missing
+            if (node in members or world.broken == "cut-off-replaced-by-anybody")
+            and not any(node in reports.get(other, ()) for other in missing)
+        ]
+
+    def replace_cut_off(
+        self,
+        leader: int,
+        bucket: Bucket,
+        version: int,
+        servers: dict[int, Server],
+        alive: set[int],
+        fresh: set[Member],
+    ) -> None:
+        """R21: an election like any other. Who is cut off leaves in the same commit, as far as allowed (R9)."""
+        world = self.world
+        world.count["replacements of leaders that are cut off"] += 1
+        if world.broken == "cut-off-leader-leaves-anyway":
+            bucket = bucket._replace(isr=frozenset(one for one in bucket.isr if one[0] != bucket.leader))
+        if world.broken == "cut-off-leader-keeps-its-epoch":
+            bucket = bucket._replace(epoch=bucket.epoch - 1)
+        self.elect(leader, bucket, version, servers, alive - {bucket.leader}, fresh)
 
     def recover(self, bucket: Bucket, version: int, servers: dict[int, Server], alive: set[int]) -> None:
         """R10: every in-sync copy lost what was not synced, or its disk.

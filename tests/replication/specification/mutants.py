@@ -74,3 +74,12 @@ MUTANTS = {
     ),
     "recover-first-come": Mutant("R10: after a power loss of all the first to return leads", 181),
 }
+
+CUT_OFF = {
+    "cut-off-leader-stays": Mutant("R21: a leader that is cut off from its followers goes on leading", 1),
+    "cut-off-replaced-by-anybody": Mutant(
+        "R21: who reaches the others replaces a leader that is cut off, in sync or not", 18
+    ),
+    "cut-off-leader-keeps-its-epoch": Mutant("R21: a leader that is cut off is replaced in its epoch", 4),
+}
+"""Shown by histories of a ``CutOffWorld``."""

@@ -93,6 +93,10 @@ class World(Oracle):
     def reaches(self, source: object, target: object) -> bool:
         return (source, target) not in self.cut
 
+    def reports(self) -> dict[int, set[int]]:
+        """By server, the servers that it says it cannot reach (R21)."""
+        return {}
+
     def send(self, source: object, target: object, message: Any) -> None:
         if len(self.network) < 60 or self.calm:
             self.network.append((source, target, message))
@@ -281,14 +285,27 @@ class World(Oracle):
 
     def run(self) -> None:
         """Faults for a while; then none, and everything must finish."""
+        self.trouble()
+        self.calm_down()
+        self.finish()
+        self.final()
+
+    def trouble(self) -> None:
+        """Faults for a while."""
         for _ in range(self.rng.randint(300, 900)):
             self.step()
+
+    def calm_down(self) -> None:
+        """No fault any more."""
         self.calm, self.cut = True, set()
         self.say("calm")
         for node in self.nodes:
             node.paused = False
             if not node.up:
                 node.start()
+
+    def finish(self) -> None:
+        """Everything must finish."""
         missing: list[str] = []
         for _ in range(120):
             self.round()
@@ -297,7 +314,6 @@ class World(Oracle):
                 break
         else:
             self.fail("ProgressWhenHealed", ", ".join(missing))
-        self.final()
 
     def round(self) -> None:
         """A turn of everybody."""
