@@ -68,7 +68,7 @@ quick: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode $(if $(ARGS),,$(VENV)/.collec
 	@$(KEEPING) $(BIN)/python -m pytest -q -m "not torture and not slow" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder $(addprefix tests/,$(QUICK)))
 
 torture: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=…)
-	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)
+	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(if $(SEEDS),STROM_SEEDS=$(SEEDS)) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)
 
 $(VENV)/.measuring: $(STAMP)
 	@echo "==> installing what Strom is measured against"
@@ -87,8 +87,8 @@ figures: $(STAMP) ## Keep the newest run, draw what pages show (RUN=… QUICKTOO
 	@$(BIN)/python -m benchmarks.keep --results $(RESULTS) $(RUN) $(if $(QUICKTOO),--quick-too)
 	@$(BIN)/python -m benchmarks.figures
 
-sim: $(STAMP) ## Show a simulated history: SEED=7, CLUSTER=7, CLUSTER=moved-once
-	@cd tests && ../$(BIN)/python -m $(if $(CLUSTER),cluster_histories.history $(CLUSTER),simulation.history $(or $(SEED),0))
+sim: $(STAMP) ## Show a simulated history: SEED=7, CLUSTER=7; many: SEEDS=7..99
+	@cd tests && ../$(BIN)/python -m $(if $(SEEDS),cluster_histories.campaign $(SEEDS),$(if $(CLUSTER),cluster_histories.history $(CLUSTER),simulation.history $(or $(SEED),0)))
 
 campaign: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Trouble at random for a real cluster: SEED=7 EVENTS=50
 	@cd tests && ../$(BIN)/python -m campaign.campaign $(if $(SEED),--seed $(SEED)) --events $(or $(EVENTS),50)

@@ -9,14 +9,13 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from cluster_histories import history
 from cluster_histories.history import run
-from cluster_histories.plan import LONG_FROM, TROUBLES, plan
+from cluster_histories.plan import TROUBLES, plan
 
 SEEDS = 100
 SEEDS_PER_TEST = 10
@@ -76,17 +75,3 @@ def test_whatever_goes_wrong_the_seed_is_told(error: BaseException, monkeypatch:
         run(1_000_123)
     told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
     assert "make sim CLUSTER=1000123" in told
-
-
-@pytest.mark.torture
-def test_many_more_seeds_of_whole_clusters(capsys: pytest.CaptureFixture[str]) -> None:
-    """As many as the time allows, or STROM_SEEDS of them; the count is told."""
-    count = int(os.environ.get("STROM_SEEDS", "0"))
-    end = time.monotonic() + 60 * float(os.environ.get("STROM_TORTURE_MINUTES", "10"))
-    first = seed = int(os.environ.get("STROM_FIRST_SEED", LONG_FROM))
-    while seed - first < count if count else time.monotonic() < end:
-        run(seed)
-        seed += 1
-    with capsys.disabled():
-        print(f"\n{seed - first} histories of whole clusters from seed {first} on, all sound")
-    assert seed > first
