@@ -23,10 +23,12 @@ class SeenUpTo(NamedTuple):
 
     def check(self, tablet: Tablet) -> None:
         """Raise StaleEpoch if the bucket does not continue what the reader saw."""
-        history = tablet.history()
         if self.epoch == UNKNOWN or not self.offset or tablet.log.epochs.damaged:
             return
-        if self.offset <= history.log_start or history.epoch_before(self.offset) == self.epoch:
+        if epoch_before(tablet, self.offset) == self.epoch:
+            return
+        history = tablet.history()
+        if self.offset <= history.log_start:
             return  # what lies below the log's start is gone by age: that is another error
         if tablet.replicated and not tablet.leading and self.offset > history.end:
             return  # a copy that is behind: it will get there
@@ -43,5 +45,9 @@ class SeenUpTo(NamedTuple):
 
 
 def epoch_before(tablet: Tablet, offset: int) -> int | None:
-    """The epoch of the record before an offset."""
+    """The epoch of the record before an offset. At the end of a log, where tails read, no history is made for it."""
+    log = tablet.log
+    starts = log.epochs.starts
+    if starts and starts[-1].start_offset < offset <= log.end_offset:
+        return starts[-1].epoch
     return tablet.history().epoch_before(offset)
