@@ -16,6 +16,7 @@ from strom.client.admin.backup_admin import RENEW_EVERY_S, BackupAdmin
 from strom.client.admin.describing import MergeEngine, SchemaLike, describe
 from strom.client.admin.lake_admin import LakeAdmin, LakeFacts
 from strom.client.admin.lake_status import LakeStatus, lake_status
+from strom.client.cluster.closing import closing_after
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.connections import ClientTraffic
 from strom.client.cluster.options import ClientOptions
@@ -324,9 +325,5 @@ class Database(ClusterOperations):
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
+        with closing_after(error, "the connection"):
             await self.close()
-        except Exception as failure:
-            if error is None:
-                raise
-            error.add_note(f"and closing the connection failed: {failure}")

@@ -17,6 +17,7 @@ from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
 from strom.client.admin.describing import MergeEngine, SchemaLike
 from strom.client.admin.lake_admin import LakeFacts
 from strom.client.admin.lake_status import LakeStatus
+from strom.client.cluster.closing import closing_after
 from strom.client.cluster.connections import ClientTraffic
 from strom.client.cluster.options import ClientOptions
 from strom.model.lake.lake_owner import LakeOwner
@@ -404,9 +405,5 @@ class Database(ClusterOperations):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
+        with closing_after(error, "the connection"):
             self.close()
-        except Exception as failure:
-            if error is None:
-                raise
-            error.add_note(f"and closing the connection failed: {failure}")

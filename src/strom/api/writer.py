@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from strom import aio
 from strom.client.cluster.blocking import Background
+from strom.client.cluster.closing import closing_after
 from strom.client.cluster.written import WrittenTo
 
 
@@ -115,9 +116,5 @@ class Writer:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
+        with closing_after(error, "the writer"):
             self.close()
-        except Exception as failure:
-            if error is None:
-                raise
-            error.add_note(f"and closing the writer failed: {failure}")

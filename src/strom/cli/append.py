@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from strom.cli.input.naming import check_file, input_of
+from strom.cli.input.options import BATCH_ROWS, BatchRows, Create, Format, Nulls
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.output import note
-from strom.client.input.row_files.file_format import FileFormat
 from strom.runtime.units import counted
 
 HELP = """Append rows of a CSV, JSON-lines, Parquet or Arrow file (or - for standard input).
@@ -33,17 +33,10 @@ def append(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table.")],
     file: Annotated[str, typer.Argument(help="The file, or - for standard input.")],
-    form: Annotated[
-        FileFormat | None, typer.Option("--format", help="What the file holds, if its ending does not tell.")
-    ] = None,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 10_000,
-    null: Annotated[
-        list[str] | None,
-        typer.Option(help="A CSV word that means NULL, like an empty field; repeatable."),
-    ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create the table from the file's columns if it is missing.")
-    ] = False,
+    form: Format = None,
+    batch_rows: BatchRows = BATCH_ROWS,
+    null: Nulls = None,
+    create: Create = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Append a file."""

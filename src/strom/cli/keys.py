@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strom.cli.input.naming import check_file, input_of
+from strom.cli.input.options import BATCH_ROWS, BatchRows, Create, Format, Nulls
 from strom.cli.terminal.changes import data_of
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.output import OutputForm, note, write_batches
@@ -78,9 +79,6 @@ Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print
 Columns = Annotated[
     str | None, typer.Option("--columns", "-c", help="Columns, separated by commas; all by default.")
 ]
-Format = Annotated[
-    FileFormat | None, typer.Option("--format", help="What the file holds, if its ending does not tell.")
-]
 
 
 def lookup(
@@ -138,14 +136,9 @@ def upsert(
     ] = None,
     columns: Columns = None,
     form: Format = None,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 10_000,
-    null: Annotated[
-        list[str] | None,
-        typer.Option(help="A CSV word that means NULL, like an empty field; repeatable."),
-    ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create the table from the file's columns if it is missing.")
-    ] = False,
+    batch_rows: BatchRows = BATCH_ROWS,
+    null: Nulls = None,
+    create: Create = False,
     primary_key: Annotated[
         str | None, typer.Option(help="With --create: the key columns, separated by commas.")
     ] = None,

@@ -20,6 +20,7 @@ from typing import Protocol, Self
 import pyarrow as pa
 
 from strom.client.admin.admin import Admin
+from strom.client.cluster.closing import closing_after
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
@@ -225,12 +226,8 @@ class RowWriter:
         return await self.open()
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
+        with closing_after(error, "the writer"):
             await self.close()
-        except Exception as failure:
-            if error is None:
-                raise
-            error.add_note(f"and closing the writer failed: {failure}")
 
     # --- the work on rows -------------------------------------------------------------------------------------
 
