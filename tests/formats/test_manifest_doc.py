@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from strom.kv.runs.run_layout import RunRef
 from strom.kv.snapshot import manifest as at
 from strom.kv.snapshot.manifest import Manifest, SeriesRef, ShardRef
 
@@ -30,8 +31,10 @@ def test_the_body_has_the_documented_fields() -> None:
     assert f"of this format: {at.MANIFEST_VERSION};" in TEXT
 
 
-@pytest.mark.parametrize("kind", [ShardRef, SeriesRef])
-def test_references_are_lists_in_the_documented_order(kind: type[ShardRef] | type[SeriesRef]) -> None:
+@pytest.mark.parametrize("kind", [ShardRef, SeriesRef, RunRef])
+def test_references_are_lists_in_the_documented_order(
+    kind: type[ShardRef] | type[SeriesRef] | type[RunRef],
+) -> None:
     assert f"`[{', '.join(kind._fields)}]`" in TEXT
 
 

@@ -24,6 +24,7 @@ from kv.plain_rows import found_row, plain
 from strom.errors import IndexBuilding, NotYetVisible, StaleEpoch
 from strom.kv.definition import KeyDefinition
 from strom.kv.index.hashing import Hasher, fold_tuples
+from strom.kv.index.index_budget import IndexBudget
 from strom.kv.rows.merging import MergeRange
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
@@ -78,8 +79,11 @@ class Colliding:
 class World:
     """One random history."""
 
-    def __init__(self, seed: int, faults: frozenset[str] = frozenset()) -> None:
+    def __init__(self, seed: int, faults: frozenset[str] = frozenset(), *, on_disk: bool = False) -> None:
+        """``on_disk``: the index lies in runs, and a few keys of it in memory."""
         self.rng, self.faults = random.Random(seed), faults
+        self.on_disk = on_disk
+        self.keys_in_memory = seed % 3
         self.trace: list[str] = []
         rng = self.rng
         self.full, self.durability = rng.random() < 0.5, rng.choice(["os", "group"])
@@ -90,7 +94,10 @@ class World:
             pa.schema([("v", pa.int64()), ("k", key_type), ("c", pa.int32())]), primary_key=["k"]
         )
         self.definition = KeyDefinition(
-            (schema,), key=(1,), image="FULL" if self.full else "WAL", indexes={"by_colour": (2,)}
+            (schema,),
+            key=(1,),
+            image="FULL" if self.full else "WAL",
+            indexes={} if on_disk else {"by_colour": (2,)},
         )
         group = self.durability == "group"
         self.log_settings = LogSettings(roll_ms=ROLL_MS, writer_expiry_ms=1 << 60, sync_on_roll=group)
@@ -126,7 +133,12 @@ class World:
             durability=self.durability,
             limits=BatchLimits(),
             log_settings=self.log_settings,
-            settings=KeySettings(lease_ms=0),
+            settings=KeySettings(
+                lease_ms=0,
+                index_budget=IndexBudget(0, keys_min=self.keys_in_memory, worth_bytes=0)
+                if self.on_disk
+                else None,
+            ),
             now_ms=self.now,
             held=self.committed,
         )
@@ -501,9 +513,11 @@ class World:
             self.check()
 
 
-def failure(seed: int, steps: int, faults: frozenset[str] = frozenset()) -> tuple[str, list[str]] | None:
+def failure(
+    seed: int, steps: int, faults: frozenset[str] = frozenset(), *, on_disk: bool = False
+) -> tuple[str, list[str]] | None:
     """What went wrong in one history and its trace, None when nothing did."""
-    world = World(seed, faults)
+    world = World(seed, faults, on_disk=on_disk)
     try:
         world.run(steps)
     except Exception as error:  # a broken rule may show as anything

@@ -182,8 +182,10 @@ def needed_from(store: KeyStore, start: int, end: int, horizon: int) -> Callable
         if len(buried):
             keys = source_of(block.batch.take(pa.array(buried)), store.key_layout.kinds)
             hashes = store.hasher.hash(keys)
-            with store.lock:
-                newest = store.index.newest(store.find_hashed(keys, hashes))
+            newest = store.with_keys(
+                hashes,
+                lambda: store.index.newest(store.find_hashed(keys, hashes)),  # noqa: B023 (called at once)
+            )
             kept.append(block.offsets[buried][offsets_of(newest) == block.offsets[buried]])
     with store.lock:
         view, published = store.series.snapshot(), store.published

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,8 @@ from strom.kv.index.series import Series
 from strom.kv.publication import BatchUndo, KeyGroups, Publication, Records, records_from_groups, stored_of
 from strom.kv.rows.rows import Rows
 from strom.kv.rows.tail import NO_ROWS
+from strom.kv.runs.run_reads import RunReads
+from strom.kv.runs.run_tiles import FoundVersions, RunTiles
 from strom.kv.versions import NONE, are_images, offsets_of
 from strom.record.layout import CHANGE_DELETE
 
@@ -41,6 +44,11 @@ _NO_RECORDS = np.zeros(0, np.int64)
 _NO_FLAGS = np.zeros(0, np.bool_)
 
 Same = Callable[[Int64s, Int64s], Bools]
+T = TypeVar("T")
+Wanted = tuple[RunTiles, Hashes]
+"""Where to read, and what."""
+FromRuns = tuple[RunTiles, Hashes, FoundVersions]
+"""What was read."""
 
 
 class _Touched:
@@ -93,8 +101,11 @@ class KeyStore:
         index: KeyIndex,
         series: Series,
         published: int,
+        reads: RunReads | None = None,
     ) -> None:
         self.lock = lock
+        self.reads = reads or RunReads()
+        """How the runs of the index are read."""
         self.rows = rows
         self.index = index
         self.series = series
@@ -138,17 +149,36 @@ class KeyStore:
         """
         keys = self.key_part(rows)
         hashes = self.hasher.hash(keys)
-        stored = self.rows.directory
-        found = find_batch_keys(
-            keys, hashes, self.index, stored, self.key_spec, exact=self.hasher.bijective, placed=placed
-        )
-        if found is not None:
-            return KeyGroups(*found[:5]), found.source, found.row
-        groups = self.groups_of(keys, hashes)
-        return groups, *self.rows.locate(offsets_of(groups.versions), stored)
+        self.index.uses += len(hashes)
+
+        def find() -> tuple[KeyGroups, Int32s, Int32s]:
+            stored = self.rows.directory
+            found = find_batch_keys(
+                keys, hashes, self.index, stored, self.key_spec, exact=self.hasher.bijective, placed=placed
+            )
+            if found is not None:
+                return KeyGroups(*found[:5]), found.source, found.row
+            groups = self._groups_of(keys, hashes)
+            return groups, *self.rows.locate(offsets_of(groups.versions), stored)
+
+        if self.index.resident is None:
+            return find()
+        return self.with_keys(hashes, lambda: self._held(*find()))
 
     def groups_of(self, keys: ColumnSource, hashes: Hashes) -> KeyGroups:
         """The distinct keys among rows, and what the store knows about them, step by step. In the lane."""
+        if self.index.resident is None:
+            return self._groups_of(keys, hashes)
+        nowhere = np.empty(0, np.int32)
+        return self.with_keys(hashes, lambda: self._held(self._groups_of(keys, hashes), nowhere, nowhere))[0]
+
+    def _held(self, groups: KeyGroups, source: Int32s, row: Int32s) -> tuple[KeyGroups, Int32s, Int32s]:
+        """What a writer found stays in memory until it is published."""
+        if self.index.resident is not None:
+            self.index.resident.hold(groups.row_ids)
+        return groups, source, row
+
+    def _groups_of(self, keys: ColumnSource, hashes: Hashes) -> KeyGroups:
         directory = None if self.hasher.bijective else Directory(self.key_layout, (keys,))
         order, starts = self.index.group(hashes, None if directory is None else self._same_within(directory))
         firsts = order[starts[:-1]]
@@ -157,8 +187,53 @@ class KeyStore:
         return KeyGroups(order, starts, hashes, row_ids, self.index.newest(row_ids))
 
     def find_hashed(self, keys: ColumnSource, hashes: Hashes) -> Int64s:
-        """The row ids of keys, -1 for unknown ones. In the lane, or under the lock; hashed before it was taken."""
+        """The row ids of keys, -1 for unknown ones. Within ``with_keys``, or in the lane of an index in memory."""
         return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
+
+    def with_keys(self, hashes: Hashes, do: Callable[[], T]) -> T:
+        """Call under the lock, while memory knows all about these hashes. Reads what it lacks before. Any thread."""
+        read: FromRuns | None = None
+        while True:
+            with self.lock:
+                wanted = self.wanted(hashes, read)
+                if wanted is None:
+                    return do()
+            read = self.read_runs(wanted)
+
+    def wanted(self, hashes: Hashes, read: FromRuns | None) -> Wanted | None:
+        """Take in what was read, and say what has to be read before anything is asked. Under the lock."""
+        index = self.index
+        if read is not None:
+            index.admit(*read)
+        lacking = index.wanted(hashes)
+        return None if lacking is None or index.resident is None else (index.resident.tiles, lacking)
+
+    @staticmethod
+    def read_runs(wanted: Wanted) -> FromRuns:
+        """Read what is wanted. Any thread, without the lock."""
+        tiles, hashes = wanted
+        return tiles, hashes, tiles.find(hashes)
+
+    def bring_in(self, wanted: Wanted) -> None:
+        """Read keys into memory. Any thread, without the lock."""
+        read = self.read_runs(wanted)
+        with self.lock:
+            self.index.admit(*read)
+
+    def bring_all_in(self) -> None:
+        """From now on all of the index is in memory: lists of rows need row ids that stay. In the lane."""
+        if (resident := self.index.resident) is not None:
+            for number in range(len(resident.tiles.tiles)):
+                entries = resident.tiles.merged_tile(number)
+                with self.lock:
+                    self.index.take_tile(*entries)
+            with self.lock:
+                self.index.move_in()
+
+    def renumber(self, old: Int64s, new: Int64s) -> None:
+        """Keys in memory have other row ids; ``old`` rises. Under the lock."""
+        for done in self.undo:
+            done.row_ids[:] = new[np.searchsorted(old, done.row_ids)]
 
     def _same_keys(self, keys: ColumnSource) -> Same:
         return self._same(Directory(self.key_layout, (keys,)), None)
@@ -246,6 +321,7 @@ class KeyStore:
                 BatchUndo(base_offset, end, row_ids, touched.hashes, touched.before, touched.after, moved)
             )
             self.published = end
+            self.index.make_room()
 
     def publish_nothing(self, base_offset: int) -> None:
         """Take in a batch without records, which takes one offset."""
@@ -277,6 +353,8 @@ class KeyStore:
 
     def redefine(self, definition: KeyDefinition) -> None:
         """Take a definition with more columns, or other lists. A new list is empty and not ready until it is built."""
+        if definition.lists:
+            self.bring_all_in()
         with self.lock:
             if definition.schema != self.definition.schema:
                 self.rows.evolve(definition.schema)
@@ -333,7 +411,14 @@ class KeyStore:
     def reclaim(self, keys: ColumnSource, versions: Int64s) -> int:
         """Forget keys whose newest record is still this tombstone and free their row ids. In the lane."""
         hashes = self.hasher.hash(keys)
-        row_ids = self.find_hashed(keys, hashes)
+
+        def find() -> Int64s:
+            row_ids = self.find_hashed(keys, hashes)
+            if self.index.resident is not None:
+                self.index.resident.hold(row_ids)
+            return row_ids
+
+        row_ids = find() if self.index.resident is None else self.with_keys(hashes, find)
         gone = (row_ids >= 0) & (self.index.newest(row_ids) == versions)
         if gone.any():
             with self.lock:

@@ -225,6 +225,7 @@ class TakeSnapshot:
     def finish(self) -> None:
         """From now on, what the manifest does not need may be removed."""
         assert self._snapshot.manifest is not None
+        self._snapshot.adopt()
         self._tablet.results.snapshot_taken(self._snapshot.manifest)
         self._tablet.results.job_done()
 

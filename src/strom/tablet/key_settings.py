@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from strom.kv.index.index_budget import IndexBudget
+
 _MIB = 1024 * 1024
 
 
@@ -22,5 +24,7 @@ class KeySettings:
     merge_dead_share: float = 0.5
     merge_files: int = 8
     """How many neighboring base files of similar size are merged into one."""
+    index_budget: IndexBudget | None = None
+    """The memory for the indexes of all buckets together; None for no limit."""
     memory_rows_max: int = 1 << 22
     """With more rows above the carried part, they are carried although their segment is not sealed."""

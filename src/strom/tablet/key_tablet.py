@@ -125,7 +125,7 @@ class KeyTablet(Tablet):
         log = Log.open(files, folder, log_settings, now_ms, own_epochs=not replicated)
         try:
             manifest = believable_manifest(files, kv_folder, log)
-            store = restore(files, kv_folder, definition, new_lock(), manifest)
+            store = restore(files, kv_folder, definition, new_lock(), manifest, settings.index_budget)
             replay(store, log, may_cut=durability == "os" and not log.report.clean)
         except OSError as error:
             log.abandon()

@@ -89,6 +89,7 @@ class Upkeep:
         """The next job, None when nothing is due or one is under way."""
         if self._job is not None:
             return None
+        self._attend_index()
         old = self._past.observe(self._tablet.settled, now_ms)
         self._job = (
             self._build_due()
@@ -97,6 +98,12 @@ class Upkeep:
             or (self.snapshot_job() if self._is_snapshot_due(now_ms) else None)
         )
         return self._job
+
+    def _attend_index(self) -> None:
+        """Its share of the memory. Lists of rows need row ids that stay, so such an index stays in memory."""
+        store = self._tablet.store
+        if self._settings.index_budget is not None:
+            self._settings.index_budget.attend(store.index, movable=not store.lists)
 
     def job_done(self) -> None:
         """The job is finished or abandoned."""
@@ -146,10 +153,12 @@ class Upkeep:
         if self._snapshot_at_ms is None or not self._bytes_since_snapshot:
             self._snapshot_at_ms = now_ms  # from here on it grows old
         # The snapshot of a large index is larger than the changelog that made it due.
-        keys = self._tablet.store.index.keys
+        index = self._tablet.store.index
+        keys = index.keys if index.resident is None else 0  # else only what changed is written
         due = max(self._settings.snapshot_bytes, SNAPSHOT_KEY_BYTES * keys)
         old = now_ms - self._snapshot_at_ms >= self._settings.snapshot_ms
-        return self._snapshot_wanted or old or self._bytes_since_snapshot >= due
+        crowded = index.leaving or (index.resident is not None and index.resident.crowded)
+        return self._snapshot_wanted or crowded or old or self._bytes_since_snapshot >= due
 
     # --- the horizon -----------------------------------------------------------------------------------------
 
@@ -190,6 +199,7 @@ class Upkeep:
 
     def snapshot_job(self) -> Job:
         """Write a snapshot as of what is settled."""
+        self._attend_index()
         tablet = self._tablet
         store, log, offset = tablet.store, tablet.log, tablet.settled
         series_start = self.series_going = tablet.series_needed(offset)
@@ -204,6 +214,7 @@ class Upkeep:
             series_start=series_start,
             epochs=epochs_between(tablet.epochs(), series_start, offset),
             base=tuple(_name(file.path) for file in store.rows.base_files),
+            in_runs=store.index.leaving or store.index.resident is not None,
         )
         self._snapshot_wanted = False
         self._snapshot_at_ms = None
@@ -218,6 +229,7 @@ class Upkeep:
     def snapshot_taken(self, manifest: Manifest) -> None:
         """A manifest is durable: what it does not need may be removed."""
         self._tablet.manifest = manifest
+        self._attend_index()
         store = self._tablet.store
         mapped = [(ref, read_series(self._files, self._folder, ref)) for ref in manifest.series[-1:]]
         with store.lock:

@@ -8,7 +8,8 @@ import numpy as np
 
 from strom.kv.runs.merging import Entries
 from strom.kv.runs.run import IndexRun, open_run
-from strom.kv.runs.run_tiles import Place, RunCounts, RunTiles
+from strom.kv.runs.run_reads import RunReads
+from strom.kv.runs.run_tiles import Place, RunTiles
 from strom.kv.runs.run_writer import RunFileWriter
 from strom.runtime.files import LocalFiles
 
@@ -35,7 +36,7 @@ def written(folder: Path, name: str, *knowns: Known, places: list[Place] | None 
 
 def tiles_of(*runs: IndexRun) -> RunTiles:
     """One tile with these runs, the oldest first."""
-    return RunTiles([((0, 0), runs)], RunCounts())
+    return RunTiles([((0, 0), runs)], RunReads())
 
 
 def answers(tiles: RunTiles, hashes: list[int]) -> Known:

@@ -15,7 +15,8 @@ from strom.errors import StoreCorrupt
 from strom.kv.runs.merging import DEPTH_MAX, cut, is_merge_due, merge_two, merged
 from strom.kv.runs.run import open_run
 from strom.kv.runs.run_layout import GONE, PAGE_BYTES, PAGE_ENTRIES
-from strom.kv.runs.run_tiles import RunCounts, RunTiles
+from strom.kv.runs.run_reads import RunReads
+from strom.kv.runs.run_tiles import RunTiles
 from strom.runtime.files import LocalFiles
 
 LARGEST = (1 << 64) - 1
@@ -45,7 +46,7 @@ def test_many_hashes_are_found_in_many_pages_and_absent_ones_are_hardly_read(tmp
     known = spread(20 * PAGE_ENTRIES)
     tiles = tiles_of(*written(tmp_path, "a", known))
     assert answers(tiles, list(known)) == known
-    assert tiles.counts.pages == len(tiles.tiles[0][1][0].fences)
+    assert tiles.reads.pages == len(tiles.tiles[0][1][0].fences)
     others = [hash_ for hash_ in spread(5_000, seed=2) if hash_ not in known]
     assert len(tiles.may_have(np.array(others, np.uint64))) < len(others) / 50
     assert answers(tiles, others) == {}
@@ -131,7 +132,7 @@ def test_a_large_tile_is_cut_into_tiles_that_answer_alike(tmp_path: Path) -> Non
     ]
     places = [(prefix, depth) for prefix, depth, _ in pieces]
     runs = written(tmp_path, "a", *knowns, places=places)
-    tiles = RunTiles([(place, [run]) for place, run in zip(places, runs, strict=True)], RunCounts())
+    tiles = RunTiles([(place, [run]) for place, run in zip(places, runs, strict=True)], RunReads())
     assert answers(tiles, list(known)) == known
     found = [tiles.merged_tile(number)[0] for number in range(len(places))]
     assert np.concatenate(found).tolist() == sorted(known)
@@ -150,7 +151,7 @@ def test_keys_with_one_hash_are_not_cut_apart() -> None:
 )
 def test_tiles_that_do_not_cover_the_hashes_are_refused(places: list[tuple[int, int]]) -> None:
     with pytest.raises(StoreCorrupt):
-        RunTiles([(place, []) for place in places], RunCounts())
+        RunTiles([(place, []) for place in places], RunReads())
 
 
 def test_a_tile_without_runs_knows_nothing() -> None:

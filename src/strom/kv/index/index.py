@@ -8,7 +8,9 @@ Promises
 The index knows offsets, not places: carrying rows to other files does not touch it. One thread changes it. Readers in
 other threads hold the tablet's lock during a call; the arrays they get are copies.
 
-Memory: 12 bytes per slot at 35 to 84 % load, and 8 per row id: 22 to 40 bytes a key, 30 on average.
+Memory: 12 bytes per slot at 35 to 84 % load, and 8 per row id: 22 to 40 bytes a key, 30 on average. An index
+that may not take as much lies in runs on disk, and only some keys are here (resident.py): ``wanted`` says which have to
+be read before anything is asked about them, and ``admit`` takes them in. Row ids are then those of keys in memory.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from strom.errors import LimitExceeded, StoreCorrupt
 from strom.kv.arrays import Bools, Hashes, Int32s, Int64s
 from strom.kv.index import newest_kernels
 from strom.kv.index.grouping import Order, SameWithin, group
+from strom.kv.index.resident import Resident
 from strom.kv.index.shards import Shards
 from strom.kv.index.slot_kernels import DEPTH, DIRTY, PREFIX
 from strom.kv.kernels.reserved_memory import Cells
+from strom.kv.runs.run_tiles import FoundVersions, RunTiles
 
 Same = Callable[[Int64s, Int64s], Bools]
 """(positions in the request, row ids) -> whether the requested key is the key of the row."""
@@ -64,17 +68,29 @@ class KeyIndex:
         self._size = 0
         self._free: Int64s = np.empty(0, np.int64)
         self._free_count = 0
+        self.resident: Resident | None = None
+        """Which keys are in memory; None: all."""
+        self.leaving = False
+        """Its memory is wanted for others: the next snapshot writes it to runs."""
+        self.uses = 0
+        """How often keys were asked for. Concurrent readers may count as one."""
 
     # -- reading ---------------------------------------------------------------------------------------------------
     @property
     def keys(self) -> int:
         """Keys known, those with a tombstone included."""
+        return self.here if self.resident is None else self.resident.keys
+
+    @property
+    def here(self) -> int:
+        """Keys in memory."""
         return self._size - self._free_count
 
     @property
     def memory_bytes(self) -> int:
         """Memory in use."""
-        return self._table.memory_bytes + 8 * self._size + self._free.nbytes
+        of_runs = 0 if self.resident is None else self.resident.memory_bytes
+        return self._table.memory_bytes + 8 * self._size + self._free.nbytes + of_runs
 
     def find(self, hashes: Hashes, same: Same | None) -> Int64s:
         """The row id of each key, or -1. ``same`` compares all candidates at once; None: the hash is the key."""
@@ -113,6 +129,13 @@ class KeyIndex:
     def insert(self, hashes: Hashes) -> Int64s:
         """Add keys that are absent and distinct; returns their row ids. They have no version yet. All or none."""
         hashes = np.ascontiguousarray(hashes, np.uint64)
+        row_ids = self._place(hashes)
+        if self.resident is not None:
+            self.resident.keys += len(row_ids)
+            self.resident.came(row_ids)
+        return row_ids
+
+    def _place(self, hashes: Hashes) -> Int64s:
         again = min(len(hashes), self._free_count)
         fresh = len(hashes) - again
         if self._size + fresh > MAX_ROW_IDS:
@@ -135,18 +158,120 @@ class KeyIndex:
             row_ids, versions, self._size, self._newest.table
         ):
             raise ValueError("a row id or version out of range")
+        if self.resident is not None:
+            self.resident.written += len(row_ids)
         self._table.mark_dirty(None if hashes is None else np.ascontiguousarray(hashes, np.uint64))
 
     def forget(self, row_ids: Int64s, hashes: Hashes) -> None:
         """Remove keys; their row ids may be reused."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
-        self._table.remove(np.ascontiguousarray(hashes, np.uint64), row_ids)
+        hashes = np.ascontiguousarray(hashes, np.uint64)
+        self._table.remove(hashes, row_ids)
+        self._release(row_ids)
+        if self.resident is not None:
+            self.resident.forgot(hashes)
+
+    def _release(self, row_ids: Int64s) -> None:
         newest_kernels.store_all(row_ids, np.full(len(row_ids), -1), self._size, self._newest.table)
         count = self._free_count + len(row_ids)
         if count > len(self._free):
             self._free = np.concatenate([self._free, np.empty(max(count, 64), np.int64)])
         self._free[self._free_count : count] = row_ids
         self._free_count = count
+
+    # -- keys on disk ---------------------------------------------------------------------------------------------
+    def wanted(self, hashes: Hashes) -> Hashes | None:
+        """The hashes to read from the runs before anything is asked about them; None: memory can answer."""
+        if self.resident is None:
+            return None
+        return self.resident.wanted(np.ascontiguousarray(hashes, np.uint64), self._table)
+
+    def admit(self, tiles: RunTiles, asked: Hashes, found: FoundVersions) -> None:
+        """Take in what these runs have about hashes that ``wanted`` gave, unless the index lies in others by now."""
+        resident = self.resident
+        if resident is None or resident.tiles is not tiles:
+            return
+        there = np.zeros(len(asked), np.bool_)
+        there[found.which] = True
+        resident.are_absent(asked[~there])
+        unknown = np.zeros(len(asked), np.bool_)
+        unknown[resident.still_unknown(asked, self._table)] = True
+        taken = unknown[found.which]
+        self.make_room(int(np.count_nonzero(taken)))  # before: what is wanted now does not go at once
+        self._take_in(asked[found.which[taken]], found.versions[taken])
+
+    def _take_in(self, hashes: Hashes, versions: Int64s) -> None:
+        """Keys as the runs have them: their shards are no dirtier than before."""
+        table = self._table
+        dirty = table.shards[: table.count, DIRTY].copy()
+        row_ids = self._place(hashes)
+        newest_kernels.store_all(row_ids, versions, self._size, self._newest.table)
+        table.shards[: len(dirty), DIRTY] = dirty
+        if self.resident is not None:
+            self.resident.came(row_ids)
+
+    def make_room(self, coming: int = 0) -> None:
+        """Let keys go that the runs have, if there are too many with those that are ``coming``."""
+        if self.resident is not None and self.here + coming > self.resident.keys_max:
+            for row_ids in self.resident.leave(self._table, self._newest.table, self.here + coming):
+                self._release(row_ids)
+
+    def lie_in(self, tiles: RunTiles, offset: int) -> None:
+        """For an empty index: these runs have all of it as of ``offset``. The caller counts the keys."""
+        self.resident = Resident(tiles, offset, 0)
+
+    def move_out(self, tiles: RunTiles, offset: int) -> tuple[Int64s, Int64s]:
+        """From now on the index lies in these runs, which have all of it as of ``offset``; what is newer stays.
+
+        Returns the row ids that stay, rising, and their new ones.
+        """
+        kept: list[tuple[Hashes, Int64s, Int64s]] = []
+        for shard in range(self.shards):
+            hashes, row_ids = self._table.entries(shard)
+            versions = self.newest(row_ids)
+            stay = np.isin(hashes, hashes[versions >= offset << 1])
+            kept.append((hashes[stay], row_ids[stay], versions[stay]))
+        keys = self.keys
+        hashes, old, versions = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+        self._table, self._newest, self._size = Shards(), Cells(8), 0
+        self._free, self._free_count = np.empty(0, np.int64), 0
+        new = self._place(hashes)
+        newest_kernels.store_all(new, versions, self._size, self._newest.table)
+        self.resident = Resident(tiles, offset, keys)
+        self.resident.came(new)
+        self.leaving = False
+        order = np.argsort(old)
+        return old[order], new[order]
+
+    def take_tile(self, hashes: Hashes, versions: Int64s) -> None:
+        """Take in a whole tile, on the way to having all of the index in memory."""
+        if self.resident is not None:
+            unknown = self.resident.still_unknown(hashes, self._table)
+            self._take_in(hashes[unknown], versions[unknown])
+
+    def move_in(self) -> None:
+        """All tiles were taken in: from now on the index is in memory."""
+        self.resident = None
+        self._table.mark_dirty(None)
+
+    def entries_below(self, prefix: int, depth: int, *, all_of_it: bool) -> tuple[Hashes, Int64s] | None:
+        """Hashes and versions of the shards below a shard's place that changed since they were exported.
+
+        They count as exported now. None when there are none; ``all_of_it``: also those that did not change.
+        """
+        shards = self._table.below(prefix, depth)
+        taken = [self.export_shard(s) for s in shards if all_of_it or self._table.shards[s, DIRTY]]
+        if not taken:
+            return None
+        return np.concatenate([one.hashes for one in taken]), np.concatenate([one.versions for one in taken])
+
+    def mark_dirty_hashes(self, hashes: Hashes) -> None:
+        """Export the shards of these hashes again."""
+        self._table.mark_dirty(hashes)
+
+    def mark_dirty_below(self, prefix: int, depth: int) -> None:
+        """Export the shards below a place again."""
+        self._table.shards[self._table.below(prefix, depth), DIRTY] = 1
 
     # -- snapshots ------------------------------------------------------------------------------------------------
     @property

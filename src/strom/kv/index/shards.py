@@ -89,6 +89,12 @@ class Shards:
         """The shard that has the hash."""
         return int(self.directory[(hash_ >> 1) >> self.shift])
 
+    def below(self, prefix: int, depth: int) -> Int64s:
+        """The shards whose hashes begin with these bits; a shard of fewer bits is among them if it has such hashes."""
+        width = 1 << max(63 - self.shift - depth, 0)
+        first = (prefix << (63 - self.shift)) >> depth
+        return np.unique(self.directory[first : first + width]).astype(np.int64)
+
     def entries(self, shard: int) -> tuple[Hashes, Int64s]:
         """Copies of a shard's hashes and values."""
         area, mask, used = (int(self.shards[shard, field]) for field in (AREA, MASK, USED))

@@ -24,7 +24,7 @@ from strom.kv.index.series_kernels import FINE, step_back
 from strom.kv.index.slot_kernels import find_first
 from strom.kv.kernels.compile import boolean, int32, int64, kernel, ro, rw, uint8, uint64
 from strom.kv.rows.row_places import Places, locate, lost_row
-from strom.kv.store import KeyStore
+from strom.kv.store import FromRuns, KeyStore
 
 _NOT_SURE: Final = -1
 _NOWHERE: Final = -2
@@ -49,26 +49,22 @@ def locate_keys(
     count = len(hashes)
     numbers = np.empty((5, count), np.int64)
     where = np.empty((2, count), np.int32)
-    with store.lock:
-        at = high()
-        directory = store.rows.directory
-        shift, shards_of, shards, newest, size = store.index.tables
-        series = store.series
-        _, bounds, cells = series.frame
-        fault = _find(
-            hashes,
-            shift,
-            shards_of,
-            shards,
-            newest,
-            size,
-            at,
-            series.start,
-            series.end,
-            bounds,
-            cells,
-            numbers,
-        )
+    store.index.uses += count
+    read: FromRuns | None = None
+    while True:
+        with store.lock:
+            wanted = None if store.index.resident is None else store.wanted(hashes, read)
+            if wanted is None:
+                at = high()
+                directory = store.rows.directory
+                shift, shards_of, shards, newest, size = store.index.tables
+                series = store.series
+                _, bounds, cells = series.frame
+                fault = _find(
+                    hashes, shift, shards_of, shards, newest, size, at, series.start, series.end, bounds, cells, numbers
+                )  # fmt: skip
+                break
+        read = store.read_runs(wanted)
     if fault != FINE:
         raise StoreCorrupt("the series of replaced versions leads out of its range")
     places = directory.places

@@ -86,11 +86,13 @@ def _locate(
     located = locate_keys(store, source, hashes, high)
     if located is not None:
         return located.positions, located.directory, (located.source, located.row), located.at
-    with store.lock:
+
+    def look() -> tuple[int, Directory, Int64s]:
         at = high()
-        directory = store.rows.directory
         row_ids = store.find_hashed(source, hashes)
-        versions = store.series.snapshot().step_back(store.index.newest(row_ids), at)
+        return at, store.rows.directory, store.series.snapshot().step_back(store.index.newest(row_ids), at)
+
+    at, directory, versions = store.with_keys(hashes, look)
     found = np.flatnonzero(are_images(versions))
     return found, directory, _places(store, versions[found], directory), at
 

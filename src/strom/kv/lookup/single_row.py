@@ -20,6 +20,7 @@ from strom.kv.lookup.single_row_kernels import (
     MALFORMED,
     MISSING,
     NO_ROOM,
+    NOT_HERE,
     NOWHERE,
     ROOM_MIN,
     UNCHECKED,
@@ -73,6 +74,7 @@ class SingleRow:
         Raises CheckNeeded when bytes must be checked first, MalformedBatch when the key is not one of this table.
         """
         store = self._store
+        store.index.uses += 1
         with store.lock:
             if len(key) > len(self._asked):
                 self._have_asked(2 * len(key))
@@ -94,6 +96,11 @@ class SingleRow:
             if size == MISSING:
                 return None
             number = int(self._room[:8].view(np.int64)[0])
+            if size == NOT_HERE:
+                wanted = store.wanted(self._room[:8].view(np.uint64).copy(), None)
+                if wanted is None:
+                    return None
+                raise CheckNeeded(lambda: store.bring_in(wanted))
         if size > 0 or size <= NO_ROOM:
             raise LimitExceeded(
                 f"the row takes more than {bytes_max} bytes: ask for fewer columns", limit=bytes_max
@@ -106,9 +113,10 @@ class SingleRow:
         first_chunk, chunks, _ = places.positions
         series = store.series
         _, bounds, cells = series.frame
+        resident = store.index.resident
         return find_row(  # type: ignore[no-any-return]
             address, length, self._key.spec, self._plan, self._bijective, self._seed,
-            *store.index.tables,
+            *store.index.tables, 0 if resident is None else resident.marks_address,
             at, series.start, series.end, bounds, cells,
             places.files, places.tail_start, places.tail_source, places.tail_block, first_chunk, chunks,
             directory.rows, directory.whole, directory.sound, directory.addresses, self._wanted.spec,

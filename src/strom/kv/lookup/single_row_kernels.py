@@ -31,6 +31,7 @@ from strom.kv.gather.source_kernels import (
 )
 from strom.kv.index.hashing import fold_tuples, pack_tuples
 from strom.kv.index.newest_kernels import version_of
+from strom.kv.index.resident_kernels import MARK_MAX
 from strom.kv.index.series_kernels import step_back
 from strom.kv.index.slot_kernels import AREA, MASK, first_slot, next_slot, shard_of, stored_at
 from strom.kv.kernels.compile import (
@@ -51,7 +52,7 @@ from strom.kv.kernels.compile import (
 from strom.kv.rows.row_places import locate
 
 #: Why there is no row. Anything at or below NO_ROOM: the row's size is NO_ROOM minus this.
-MISSING, MALFORMED, UNCHECKED, CORRUPT, NOWHERE = -1, -2, -3, -4, -5
+MISSING, MALFORMED, UNCHECKED, CORRUPT, NOWHERE, NOT_HERE = -1, -2, -3, -4, -5, -6
 NO_ROOM: Final = -16
 ROOM_MIN: Final = 64
 """The smallest buffer allowed: it also returns the source to check."""
@@ -146,7 +147,7 @@ def _write(addresses: Any, spec: Any, source: Any, row: Any, out: Any) -> None:
     int64(
         int64, int64, ro(int64, 2), ro(int64, 2), int64, uint64,
         int64, ro(int32), ro(int64, 2), ro(int64), int64,
-        int64, int64, int64, ro(int64), ro(int64),
+        int64, int64, int64, int64, ro(int64), ro(int64),
         ro(int64, 2), int64, int64, int64, int64, ro(int64),
         ro(int64), ro(uint8), ro(uint8, 2), ro(int64, 3), ro(int64, 2), int64, int64,
     ),
@@ -155,14 +156,15 @@ def _write(addresses: Any, spec: Any, source: Any, row: Any, out: Any) -> None:
 def find_row(
     key: int, size: int, key_spec: Any, plan: Any, bijective: int, seed: int,
     shift: int, shard_directory: Any, shards: Any, newest: Any, row_ids: int,
-    below: int, series_start: int, series_end: int, bounds: Any, cells: Any,
+    marks: int, below: int, series_start: int, series_end: int, bounds: Any, cells: Any,
     files: Any, tail_start: int, tail_source: int, tail_block: int, first_chunk: int, chunks: Any,
     rows: Any, whole: Any, sound: Any, addresses: Any, spec: Any, out: int, room: int,
 ) -> Any:  # fmt: skip
     """Write the row that a key has below an offset. Returns its size, or why there is none.
 
     If columns of a source must be checked first (the row's, or those of a row that may have the key), writes the number
-    of that source. ``key_spec`` and ``spec`` are ``Selection.spec`` of the key and of the requested columns.
+    of that source. Where the index has no such key, writes the hash. ``key_spec`` and ``spec`` are ``Selection.spec``
+    of the key and of the requested columns. ``marks``: ``Resident.marks_address``, 0 when all the index is in memory.
     """
     count = key_spec.shape[1]
     asked = np.empty((1, count, 4), np.int64)
@@ -207,7 +209,12 @@ def find_row(
                 break
         slot = next_slot(area, mask, value, slot)
     if slot < 0:
-        return MISSING
+        store_i64(out, int64(value))
+        return NOT_HERE
+    if marks != 0:
+        used = marks + int64(stored_at(area, slot)) - 1
+        if load_u8(used) < MARK_MAX:
+            store_u8(used, uint8(load_u8(used) + 1))
     versions[0] = version
     if step_back(versions, below, series_start, series_end, bounds, cells) != 0:
         return CORRUPT

@@ -51,9 +51,7 @@ def merge_two(old: Entries, new: Entries, *, drop: bool) -> Entries:
     return hashes[:count], versions[:count]
 
 
-def cut(
-    prefix: int, depth: int, entries: Entries, most: int = TILE_ENTRIES
-) -> list[tuple[int, int, Entries]]:
+def cut(prefix: int, depth: int, entries: Entries, most: int) -> list[tuple[int, int, Entries]]:
     """A tile in pieces of at most ``most`` entries: (prefix, depth, entries), covering its hashes."""
     hashes, versions = entries
     if len(hashes) <= most or depth >= DEPTH_MAX:

@@ -6,7 +6,7 @@ asks all filters in one kernel and reads the pages that are needed once each, ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,30 +17,10 @@ from strom.kv.runs import run_kernels as kernels
 from strom.kv.runs.merging import DEPTH_MAX, Entries, merged
 from strom.kv.runs.run import IndexRun, not_written, wrong_page
 from strom.kv.runs.run_layout import PAGE_BYTES, RunRef
-from strom.runtime.files import File
+from strom.kv.runs.run_reads import PageRead, RunReads
 
 Place = tuple[int, int]
 """Prefix and depth."""
-
-PageRead = tuple[File, int, memoryview]
-"""File, position, room for the bytes."""
-ReadPages = Callable[[Sequence[PageRead]], bool]
-"""Fills all rooms; False when a file ended early."""
-
-
-def read_in_turn(pages: Sequence[PageRead]) -> bool:
-    """One page after the other."""
-    return all(file.read_into(position, [room]) == len(room) for file, position, room in pages)
-
-
-class RunCounts:
-    """What was read; each counter only grows. Counts of concurrent readers may miss one another."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        """Hashes that were looked for in runs."""
-        self.pages = 0
-        """Pages read for them."""
 
 
 class FoundVersions(NamedTuple):
@@ -53,16 +33,10 @@ class FoundVersions(NamedTuple):
 class RunTiles:
     """The runs of one index as of one manifest."""
 
-    def __init__(
-        self,
-        tiles: Sequence[tuple[Place, Sequence[IndexRun]]],
-        counts: RunCounts,
-        read: ReadPages = read_in_turn,
-    ) -> None:
+    def __init__(self, tiles: Sequence[tuple[Place, Sequence[IndexRun]]], reads: RunReads) -> None:
         """``tiles``: by rising hashes, the runs of each from the oldest to the newest. They cover every hash."""
         self.tiles = tuple((place, tuple(runs)) for place, runs in tiles)
-        self.counts = counts
-        self._read = read
+        self.reads = reads
         self._runs = [run for _, runs in self.tiles for run in runs]
         self._starts = np.cumsum([0, *(len(runs) for _, runs in self.tiles)], dtype=np.int64)
         self._fields = np.array([run.fields for run in self._runs], np.int64).reshape(-1, kernels.RUN_FIELDS)
@@ -97,7 +71,7 @@ class RunTiles:
 
     def find(self, hashes: Hashes) -> FoundVersions:
         """Everything known about these hashes."""
-        self.counts.asked += len(hashes)
+        self.reads.asked += len(hashes)
         positions = np.arange(len(hashes))
         run, page = np.full(len(hashes), -1, np.int64), np.empty(len(hashes), np.int64)
         which: list[Int64s] = []
@@ -156,8 +130,8 @@ class RunTiles:
             run = self._runs[number]
             position = run.ref.position + page * PAGE_BYTES
             reads.append((run.file, position, octets[at * PAGE_BYTES : (at + 1) * PAGE_BYTES]))
-        self.counts.pages += len(reads)
-        if not self._read(reads):
+        self.reads.pages += len(reads)
+        if not self.reads.read(reads):
             for file, position, _ in reads:
                 if position + PAGE_BYTES > file.size():
                     raise not_written(file.path, position)

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from strom.errors import NewerFormat, StoreCorrupt
+from strom.kv.runs.run_layout import RunRef
 from strom.record.checksum import crc32c
 from strom.runtime.files import Files
 
 MANIFEST_NAME: Final = "manifest"
 MANIFEST_FORMAT: Final = b"STROMKEY"
-MANIFEST_VERSION: Final = 1
+MANIFEST_VERSION: Final = 2
+_WITHOUT_RUNS: Final = 1
+"""A manifest without runs is of this version, which older Stroms read too."""
 MANIFEST_HEADER: Final = struct.Struct("<8sII")
 """Format, checksum of the body (CRC-32C), bytes of the body."""
 
@@ -76,15 +79,23 @@ class Manifest:
     series: tuple[SeriesRef, ...]
     epochs: tuple[EpochRef, ...]
     """Epochs that wrote records below ``offset``."""
+    runs: tuple[RunRef, ...] = ()
+    """Of an index that lies in runs: by rising hashes, those of a tile from the oldest to the newest."""
+
+    @property
+    def in_runs(self) -> bool:
+        """Whether the index lies in runs. One in memory has a shard even when it is empty."""
+        return not self.shards
 
     def files(self) -> set[str]:
         """Every file that this manifest needs."""
-        return {*self.base, *(one.file for one in self.shards), *(one.file for one in self.series)}
+        parts: tuple[ShardRef | SeriesRef | RunRef, ...] = (*self.shards, *self.series, *self.runs)
+        return {*self.base, *(one.file for one in parts)}
 
     def encode(self) -> bytes:
         """The bytes of the file."""
-        body = {
-            "version": MANIFEST_VERSION,
+        body: dict[str, object] = {
+            "version": MANIFEST_VERSION if self.in_runs else _WITHOUT_RUNS,
             "number": self.number,
             "offset": self.offset,
             "carried": self.carried,
@@ -95,6 +106,8 @@ class Manifest:
             "series": [list(one) for one in self.series],
             "epochs": [list(one) for one in self.epochs],
         }
+        if self.in_runs:
+            body["runs"] = [list(one) for one in self.runs]
         octets = json.dumps(body, separators=(",", ":")).encode()
         return MANIFEST_HEADER.pack(MANIFEST_FORMAT, crc32c(octets), len(octets)) + octets
 
@@ -138,7 +151,12 @@ def _manifest(found: Mapping[str, Any]) -> Manifest:
             SeriesRef(int(low), int(high), _name(file), int(crc)) for low, high, file, crc in found["series"]
         ),
         epochs=tuple(EpochRef(int(epoch), int(start)) for epoch, start in found["epochs"]),
+        runs=tuple(_run(*one) for one in found.get("runs", ())),
     )
+
+
+def _run(prefix: int, depth: int, file: object, *numbers: int) -> RunRef:
+    return RunRef(int(prefix), int(depth), _name(file), *map(int, numbers))
 
 
 def _name(name: object) -> str:
@@ -158,6 +176,10 @@ def _checked(found: Manifest, path: str) -> Manifest:
         raise _corrupt(path, f"its offsets contradict each other: {rising}, carried {found.carried}")
     if any(one.entries < 0 or one.position < 0 for one in found.shards):
         raise _corrupt(path, "a shard has a negative place")
+    if any(min(one.position, one.pages - 1, one.blocks - 1, one.entries - 1) < 0 for one in found.runs):
+        raise _corrupt(path, "a run has a negative place, or nothing")
+    if found.runs and found.shards:
+        raise _corrupt(path, "the index lies in shards and in runs")
     reached = min(found.series[0].low, found.series_start) if found.series else found.series_start
     for one in found.series:
         if one.low > reached or one.high <= one.low or (one is not found.series[0] and one.low != reached):

@@ -5,7 +5,7 @@ Shards are copied one by one under the lock while writes go on, and stepped back
 matter when each is copied. A shard that did not change since the last manifest stays in its older file.
 
 A shard may split while others are copied. The snapshot is complete when, under the lock, every existing shard has been
-written (or kept), or the shard it was split from has been.
+written (or kept), or the shard it was split from has been. An index that lies in runs is written by ``stored_runs.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Final
 
 from strom.kv.index.index import ShardEntries
+from strom.kv.runs.run_layout import RunRef
 from strom.kv.snapshot.manifest import (
     INDEX_PREFIX,
     MANIFEST_NAME,
@@ -23,6 +24,7 @@ from strom.kv.snapshot.manifest import (
     SeriesRef,
     ShardRef,
 )
+from strom.kv.snapshot.stored_runs import RunSnapshot
 from strom.kv.snapshot.stored_shards import ShardFileWriter, write_series, write_shard
 from strom.kv.store import KeyStore
 from strom.runtime.files import Files
@@ -48,7 +50,9 @@ class SnapshotJob:
         series_start: int,
         epochs: tuple[EpochRef, ...],
         base: tuple[str, ...],
+        in_runs: bool = False,
     ) -> None:
+        """``in_runs``: write the index as runs, in which it lies from then on."""
         self._files = files
         self._folder = folder
         self._store = store
@@ -61,6 +65,8 @@ class SnapshotJob:
         self._carried = store.rows.carried
         self._number = 1 if previous is None else previous.number + 1
         self._written: dict[Place, ShardRef] = {}
+        self._in_runs = in_runs
+        self._runs: RunSnapshot | None = None
         self.manifest: Manifest | None = None
         self.doubtful = False
         """The disk failed while the manifest was being replaced: it may have the old one or the new one."""
@@ -68,7 +74,8 @@ class SnapshotJob:
     def write(self) -> Manifest:
         """Write the files, then the manifest. The log must be durable up to the offset already."""
         self._files.make_folder(self._folder)
-        shards = self._write_shards()
+        shards: tuple[ShardRef, ...] = () if self._in_runs else self._write_shards()
+        runs: tuple[RunRef, ...] = self._write_runs() if self._in_runs else ()
         series = self._write_series()
         manifest = Manifest(
             number=self._number,
@@ -80,6 +87,7 @@ class SnapshotJob:
             shards=shards,
             series=series,
             epochs=self._epochs,
+            runs=runs,
         )
         self._files.sync_folder(self._folder)
         try:
@@ -90,15 +98,26 @@ class SnapshotJob:
         self.manifest = manifest
         return manifest
 
+    def adopt(self) -> None:
+        """The manifest is durable. In the lane."""
+        if self._runs is not None:
+            self._runs.adopt()
+
     def abandon(self) -> None:
         """It failed: mark the shards it took as dirty again. In the lane."""
         index = self._store.index
         with self._store.lock:
+            if self._runs is not None:
+                self._runs.abandon()
             for shard in range(index.shards):
                 if index.place_of(shard) in self._written:
                     index.mark_dirty(shard)
 
     # --- the index -----------------------------------------------------------------------------------------
+
+    def _write_runs(self) -> tuple[RunRef, ...]:
+        self._runs = RunSnapshot(self._files, self._folder, self._store, self._offset, self._number)
+        return self._runs.write().refs
 
     def _write_shards(self) -> tuple[ShardRef, ...]:
         known = self._kept()
