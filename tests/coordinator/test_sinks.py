@@ -318,6 +318,8 @@ def test_a_dropped_partition_refuses_a_decision() -> None:
         {"stages": [listed(1, 1, 0, partition=3)]},
         {"stages": [ProposalPart(StagedPart(b"short", 1, None, (0,)), 1, 1)]},
         {"stages": [ProposalPart(StagedPart(name(1), 1, None, (0,)), 2, 1)]},
+        {"stages": [listed(2, 1, 0), ProposalPart(StagedPart(b"short", 1, None, (0,)), 1, 1)]},
+        {"stages": [listed(2, 1, 0), ProposalPart(StagedPart(name(1), 1, None, (0,)), 2, 1)]},
     ],
 )
 def test_a_proposal_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -194,20 +195,25 @@ def test_after_a_restart_of_the_coordinator_rounds_stay_with_those_who_name_them
     assert desk.beat("c", wants=0, running={2: 100_000}).cancelled == (100_000,), "no such number was given"
 
 
-def test_a_failed_round_pauses_its_table_longer_and_longer_but_not_for_ever() -> None:
+@pytest.mark.parametrize(
+    ("reported", "told"), [("the disk is full", "the disk is full"), (None, "it was given up")]
+)
+def test_a_failed_round_pauses_its_table_longer_and_longer_but_not_for_ever(
+    reported: str | None, told: str
+) -> None:
     desk = Desk({1: FRESHNESS_MS})
     pauses = []
     for _ in range(12):
         (number,) = rounds(desk.beat("a")).values()
-        told = desk.beat("a", failed={(1, number): "the disk is full"})
-        assert not told.assigned
+        news = desk.beat("a", failed={(1, number): reported})
+        assert not news.assigned
         assert not desk.beat("b", at_once=True).assigned
-        assert told.next_due_ms is not None
-        pauses.append(told.next_due_ms)
-        desk.now_ms += told.next_due_ms
+        assert news.next_due_ms is not None
+        pauses.append(news.next_due_ms)
+        desk.now_ms += news.next_due_ms
     last = desk.tiering.last_of(1)
     assert last is not None
-    assert last.error == "the disk is full"
+    assert last.error == told
     assert pauses[:3] == [PAUSE_MS_MIN, 2 * PAUSE_MS_MIN, 4 * PAUSE_MS_MIN]
     assert pauses == sorted(pauses)
     assert max(pauses) == PAUSE_MS_MAX

@@ -238,6 +238,9 @@ def test_no_octet_of_an_entry_can_change_unnoticed_within_a_run() -> None:
         assert entries_like(first, bytes(damaged), 0, 9).batches == 3, place
     assert entries_like(first, content[:-1], 0, 9).batches == 4
     assert entries_like(first, content, 0, 2).batches == 2
+    third = decode_entry(content, 2 * first.entry_size)
+    assert third is not None
+    assert entries_like(third, content, 2 * first.entry_size, 9).batches == 3, "as many as are there"
 
 
 def test_a_sound_entry_in_the_wrong_place_ends_a_run() -> None:

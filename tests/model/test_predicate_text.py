@@ -103,6 +103,7 @@ def test_the_text_of_a_moment_has_all_its_digits(word: str, digits: int) -> None
         ("price >", 7, "a value"),
         ("price > > 5", 8, "a value"),
         ("price = null", 8, "is null"),
+        ("price = NULL", 8, "is null"),
         ("price is 5", 9, "'null' or 'not null'"),
         ("price > 10 name = 'x'", 11, "'and', 'or' or the end"),
         ("(price > 10", 11, "')'"),

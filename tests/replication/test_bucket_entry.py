@@ -68,7 +68,7 @@ def test_an_outline_says_what_the_entry_says(entry: BucketEntry) -> None:
 
 
 def test_a_bucket_on_the_move_or_with_fewer_copies_in_sync_or_with_losses_lacks_something() -> None:
-    whole = replace(ENTRY, losses=0, wanted=(4, 2), replicas=ENTRY.replicas[:2])
+    whole = replace(ENTRY, losses=0, wanted=(2, 4), replicas=ENTRY.replicas[:2])
     kinds = (
         whole,
         replace(whole, losses=1),
@@ -76,6 +76,7 @@ def test_a_bucket_on_the_move_or_with_fewer_copies_in_sync_or_with_losses_lacks_
         whole.with_in_sync(whole.in_sync[1:]),
     )
     assert [outline_bucket("r", encode_bucket(one)).lacking for one in kinds] == [False, True, True, True]
+    assert [one.moving for one in kinds] == [False, False, True, False], "in whatever order its copies are"
 
 
 @given(_entries(), st.integers(0, 2**31 - 1))
