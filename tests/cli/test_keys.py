@@ -18,7 +18,8 @@ def test_rows_are_written_looked_up_and_deleted(server: ServerProcess, tmp_path:
     assert made.code == 0, made.err
     file = tmp_path / "users.csv"
     file.write_text("id,name,city,score\n" + "".join(f"{n},n{n},c{n % 2},{n * 10}\n" for n in range(5)))
-    assert "upserted 5 rows" in strom("upsert", "cli_users", str(file), server=at).err
+    upserted = strom("upsert", "cli_users", str(file), "--batch-rows", "2", server=at)
+    assert "upserted 5 rows" in upserted.err
     assert (
         strom("upsert", "cli_users", "--set", "id=7", "--set", "name=", "--set", "score=", server=at).code
         == 0

@@ -118,16 +118,23 @@ def reworded(change: Callable[[dict[str, Any]], object], *, sound: bool = True) 
     return apply
 
 
+def without_checksum(source: Path) -> None:
+    body = json.loads((source / BACKUP_FILE).read_text())
+    del body["crc"]
+    (source / BACKUP_FILE).write_text(json.dumps(body))
+
+
 @pytest.mark.parametrize(
     ("harm", "error"),
     [
         (lambda source: (source / BACKUP_FILE).unlink(), InvalidSetting),
+        (without_checksum, MetadataCorrupt),
         (reworded(lambda body: body.update(taken_ms=6), sound=False), MetadataCorrupt),
         (reworded(lambda body: body.update(format=FORMAT + 1)), NewerFormat),
         (reworded(lambda body: body["files"].append(["../../evil", 0, 0])), MetadataCorrupt),
         (reworded(lambda body: body["files"].append(["/etc/evil", 0, 0])), MetadataCorrupt),
     ],
-    ids=["unfinished", "damaged", "newer", "upwards", "absolute"],
+    ids=["unfinished", "without a checksum", "damaged", "newer", "upwards", "absolute"],
 )
 def test_what_is_no_sound_backup_is_refused_before_anything_is_written(
     harm: Callable[[Path], None], error: type[Exception], tmp_path: Path

@@ -92,11 +92,13 @@ def test_the_schema_decides_what_fits() -> None:
             check(view, layout=ColumnLayout(pa.schema([("a", kind)])))
 
 
-def test_a_column_that_must_not_be_null_is_checked() -> None:
-    view = encoded(pa.record_batch({"a": pa.array([1, None])}))
-    check(view, layout=ColumnLayout(pa.schema([("a", pa.int64())])))
-    with pytest.raises(MalformedBatch, match="NOT NULL"):
-        check(view, layout=ColumnLayout(pa.schema([pa.field("a", pa.int64(), nullable=False)])))
+@pytest.mark.parametrize("null", ["a", "b", "c"])
+def test_every_column_that_must_not_be_null_is_checked(null: str) -> None:
+    columns = {name: pa.array([1, None if name == null else 2]) for name in "abc"}
+    view = encoded(pa.record_batch(columns))
+    check(view, layout=ColumnLayout(pa.schema([pa.field(name, pa.int64(), name == null) for name in "abc"])))
+    with pytest.raises(MalformedBatch, match=f"column {null} is NOT NULL"):
+        check(view, layout=ColumnLayout(pa.schema([pa.field(name, pa.int64(), False) for name in "abc"])))
 
 
 def test_a_decompression_bomb_is_refused_before_it_goes_off() -> None:

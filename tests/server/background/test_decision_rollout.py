@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from coordinator.test_sinks import Sinks, listed
 from server.background.test_background import Node, node
 from strom.coordinator import commands
 from strom.coordinator.sink_rows import SinkRow, StagedPart
 from strom.coordinator.sinks import Decision, Proposal, ProposalPart
 from strom.errors import Disconnected, StageNotFound
-from strom.model.bucket import BucketId
 from strom.model.table import TableEntry
 from strom.protocol.api_keys import SNAPSHOT
 from strom.protocol.error_codes import code_of
@@ -25,9 +27,15 @@ from strom.rpc.budget import Budget
 from strom.rpc.call import Call
 from strom.rpc.call_memory import BudgetShare
 from strom.runtime.tasks import Tasks
-from strom.server.background.decision_rollout import BUCKETS_AT_ONCE, PAUSE_MAX_S, DecisionRollout
+from strom.server.background.decision_rollout import (
+    BUCKETS_AT_ONCE,
+    PAUSE_FIRST_S,
+    PAUSE_MAX_S,
+    DecisionRollout,
+)
 from strom.server.calls.cut import SnapshotCalls
 from strom.server.calls.publish.sinks import SinkCalls
+from strom.testing import loop as virtual
 from strom.testing.clock import ManualClock
 from waiting import until
 
@@ -208,15 +216,27 @@ def test_a_decision_that_was_applied_is_asked_of_a_returning_server_again_and_of
     publishing(tmp_path, test)
 
 
-def test_however_often_a_bucket_fails_it_is_asked_again_within_a_second(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
-        bucket = BucketId(table.table_id, None, 0)
-        now = asyncio.get_running_loop().time
-        for _ in range(20):
-            publishing._failed(bucket, "its stage is lost")
-        assert 0 < publishing._again_at(bucket) - now() <= PAUSE_MAX_S
+def test_a_bucket_that_fails_is_asked_again_after_twice_as_long_each_time_and_within_a_second() -> None:
+    async def main() -> list[float]:
+        house, servers, tasks, asked = Sinks(), Servers(), Tasks(), []
+        house.decide("s", 0, listed(1, house.log, 0))
+        servers.refusing = {0}
 
-    publishing(tmp_path, test)
+        async def apply(server_id: int, request: messages.ApplyStagesRequest) -> messages.ApplyStagesResponse:
+            asked.append(asyncio.get_running_loop().time())
+            return await servers.apply(server_id, request)
+
+        view: Any = SimpleNamespace(catalog=house.catalog)
+        DecisionRollout(view, apply, tasks).kick()
+        await asyncio.sleep(10 * PAUSE_MAX_S)
+        await tasks.close()
+        return asked
+
+    asked = virtual.run(main())
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    doubled = [min(PAUSE_FIRST_S * 2**number, PAUSE_MAX_S) for number in range(len(pauses))]
+    assert len(pauses) > 10
+    assert pauses == pytest.approx(doubled)
 
 
 def test_whoever_waits_for_a_table_that_is_dropped_waits_no_longer(tmp_path: Path) -> None:

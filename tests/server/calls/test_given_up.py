@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -108,6 +109,25 @@ def test_stages_are_free_to_go_once_the_decision_that_listed_them_is_over(tmp_pa
             await calls.decide(proposal(table, REFUSED, epoch=2))
         made.view.perform = perform  # type: ignore[method-assign]
         assert free(await calls.expire(given_up(table, REFUSED))) == [REFUSED]
+
+    publishing(tmp_path, test)
+
+
+def test_who_is_overtaken_while_deciding_waits_for_that_decision_and_decides_then(tmp_path: Path) -> None:
+    async def test(made: Node, table: TableEntry, _: Servers, published: DecisionRollout) -> None:
+        calls = SinkCalls(made.view, published, SystemClock())
+        perform = made.view.perform
+
+        async def overtaken(*given: Any, **named: Any) -> Any:
+            made.view.perform = perform  # type: ignore[method-assign]
+            await calls.decide(proposal(table, OTHER, epoch=1))
+            return await perform(*given, **named)
+
+        made.view.perform = overtaken  # type: ignore[method-assign]
+        answer: Any = await asyncio.wait_for(calls.decide(proposal(table, STAGE, epoch=2)), 20)
+        assert [one.decided for one in answer.tables] == [True]
+        row = made.view.catalog.sinks["s"]
+        assert (row.epoch, row.number) == (2, 2)
 
     publishing(tmp_path, test)
 
