@@ -51,6 +51,18 @@ def test_a_follower_becomes_what_its_leader_is(kind: str, max_bytes: int) -> Non
     same_copies(leader, follower)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_follower_knows_which_group_overwrote_the_rest(kind: str) -> None:
+    leader = leader_of(kind)
+    begins = leader.end
+    leader.group(7, [(1, 1)], overwrite=True)
+    leader.append([(9, 9)])
+    follower = Copy("follower", kind).catch_up(leader)
+    same_copies(leader, follower)
+    found = [one.tablet.log.groups.emptied_at(leader.end) for one in (leader, follower)]
+    assert found == [begins, begins]
+
+
 def test_a_copy_begins_as_a_follower_that_shows_its_base_and_takes_no_writes() -> None:
     leader = leader_of("log").sync()
     follower = Copy("follower").catch_up(leader).sync()
