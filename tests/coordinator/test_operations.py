@@ -277,15 +277,21 @@ def test_a_large_plan_is_kept_in_pieces() -> None:
 # --- losses ----------------------------------------------------------------------------------------------------------
 
 
-def power_loss() -> tuple[Operated, BucketId, dict[int, FoundCopy]]:
+def power_loss(durability: str = "os") -> tuple[Operated, BucketId, dict[int, FoundCopy]]:
     cluster = Operated(*THREE)
-    table = cluster.table("fluss.events", properties={"table.durability": "os"})
+    table = cluster.table("fluss.events", properties={"table.durability": durability})
     for server_id in THREE:
         cluster.register(server_id, incarnation=2, lineage=2)
     found = {
         one: FoundCopy(2, CopyIdentity(f"disk-{one}", 1, 2), last_epoch=1, end=10 * one) for one in THREE
     }
     return cluster, BucketId(table.table_id, None, 0), found
+
+
+def test_under_group_a_power_loss_is_no_loss() -> None:
+    cluster, bucket, found = power_loss("group")
+    assert cluster.do(commands.recover, bucket, found, now_ms=7) is None
+    assert cluster.entry(bucket).losses == 0
 
 
 def test_a_loss_is_declared_from_what_the_servers_answered() -> None:

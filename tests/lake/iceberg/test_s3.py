@@ -159,7 +159,9 @@ def test_folders_are_found_and_removed_with_everything_in_them(
     storage = storages(s3, prefix, tmp_path / "lake")[where]()
     for name in ("one/data/a", "one/data/b", "one/metadata/c", "two/data/a"):
         storage.write(f"{storage.warehouse}/{name}", name.encode())
+    storage.write(f"{storage.warehouse}/file", b"no folder")
     assert storage.folders(storage.warehouse) == ("one", "two")
+    storage.delete(f"{storage.warehouse}/file")
     assert storage.folders(f"{storage.warehouse}/three") == ()
     storage.delete_folder(f"{storage.warehouse}/one")
     storage.delete_folder(f"{storage.warehouse}/one")
