@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,8 @@ from strom.client.cluster.options import ClientOptions
 from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.plan.log_plan import ScanPlan
 from strom.errors import NotYetVisible
+from strom.protocol.api_keys import GET_METADATA
+from strom.rpc.caller import Caller
 from strom.testing.process import ServerProcess
 
 
@@ -68,7 +71,17 @@ def test_parts_of_an_instant_together_are_the_instant(server: ServerProcess) -> 
         )
 
 
-def test_partitions_that_this_connection_never_met_are_found(either: ServerProcess) -> None:
+def test_partitions_that_this_connection_never_met_are_found_with_one_question(
+    either: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    call = Caller.call
+
+    async def noted(self: Caller, api: Any, *given: Any, **named: Any) -> Any:
+        asked.append(api)
+        return await call(self, api, *given, **named)
+
+    monkeypatch.setattr(Caller, "call", noted)
     schema = pa.schema([*EVENTS, ("day", pa.string())])
     with (
         table_on(either, schema, partition_by="day", buckets=2) as table,
@@ -76,7 +89,10 @@ def test_partitions_that_this_connection_never_met_are_found(either: ServerProce
     ):
         table.append([row | {"day": day} for day in "abc" for row in events(1, 2)])
         plan = table.scan().plan()
-        assert other.table(table.name).read_plan(plan).to_arrow().num_rows == 6
+        again = other.table(table.name)
+        asked.clear()
+        assert again.read_plan(plan).to_arrow().num_rows == 6
+        assert asked.count(GET_METADATA) == 1, "for all partitions"
 
 
 def test_an_instant_that_is_not_there_is_an_error_and_nothing_less(server: ServerProcess) -> None:
