@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import strom
 from api.place import new_name
@@ -24,6 +25,7 @@ from strom.spark.connect.tasks import ReadTask as Ranges
 from strom.spark.joins.definition import Side
 from strom.spark.joins.delta.batches import Batches
 from strom.spark.joins.delta.join_plan import JoinPlan, join_plan
+from strom.spark.joins.delta.join_source import Driven
 from strom.spark.joins.delta.result_table import JoinResult, result_of
 from strom.spark.joins.delta.start.starting import begin
 from strom.spark.joins.delta.task import recompute
@@ -31,6 +33,7 @@ from strom.spark.joins.delta.task.changed_keys import Following, TaskShare, chan
 from strom.spark.joins.delta.task.key_groups import groups_of
 from strom.spark.joins.delta.task.recompute import Done, PartitionTask, Recompute
 from strom.spark.joins.delta.task.side_rows import SideView
+from strom.spark.source.stream_position import BEGINNING, Position
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -149,6 +152,20 @@ def joined(rows: dict[str, dict[Any, Row]], how: str) -> list[Row]:
 def kept(db: strom.Database, result: JoinResult) -> list[Row]:
     rows = db.table(result.table).scan(["id", "v", "code", "w"]).to_arrow().to_pylist()
     return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def test_each_side_is_read_from_its_own_table(server: ServerProcess) -> None:
+    with strom.connect(server.address) as db:
+        tables = Tables(db, seed=3)
+        tables.change(20)
+        driver = Driver(server.address, tables, "left")
+        sides = Driven(driver.plan, driver.result, driver.following).sides()
+        for side, table in zip(sides, (tables.left, tables.right), strict=True):
+            assert side.table == str(table.info.path)
+            end = side.latestOffset(dict(BEGINNING), ReadAllAvailable())
+            assert sum(Position.from_json(end).offsets.values()) == table.extent().rows > 0
+            (batch, *_) = (part for task in side.partitions(dict(BEGINNING), end) for part in side.read(task))
+            assert batch.schema.field("k").type == table.info.schema.to_arrow().field("k").type
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
