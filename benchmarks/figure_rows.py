@@ -97,10 +97,17 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("join_delta", "CPU", "delta join, CPU seconds"),
     ),
     "three copies on three servers": (
-        Row("cluster_pause", "writer.*is killed, median", "pause of a writer whose leader is killed, median"),
+        Row("cluster_pause", "writer.*is killed, median", "pause of a writer whose leader is killed, median, in s"),
+        Row("cluster_pause", "writer.*is killed, slowest", "… the slowest"),
+        Row("cluster_pause", "lookup loop.*is killed, slowest", "pause of lookups whose leader is killed, the slowest"),
+        Row("cluster_pause", "writer.*is frozen, slowest", "pause of a writer whose leader is frozen, the slowest"),
+        Row("cluster_pause", "writer.*is cut off, slowest", "… is cut off from everybody, the slowest"),
+        Row("cluster_pause", "writer.*hands over, slowest", "… is told to hand over, the slowest"),
         Row("cluster_append", r"\(os\)", "append, `acks` all, durability `os`"),
         Row("cluster_lookup", "one by one", "one lookup after the other"),
+        Row("cluster_lookup", "in a call", "lookups of 1,000 keys in a call"),
         Row("cluster_replica", "new copy", "a new copy of a primary-key table"),
+        Row("cluster_replica", "p99", "p99 of lookups while a copy is made"),
     ),
 }
 
@@ -168,6 +175,15 @@ BESIDE_BROKERS: tuple[Row, ...] = (
 )
 """What ``make bench ONLY=peers`` measures beside the two brokers."""
 
+BESIDE_CLUSTERS: tuple[Row, ...] = (
+    *_beside_brokers("cluster_peers", "^append", "append"),
+    Row("cluster_peers", "one-row.*beside Kafka", "one row until it is acknowledged, p99", "Kafka"),
+    Row("cluster_peers", "one-row.*beside Fluss", "one row until it is acknowledged, p99", "Fluss by pyfluss"),
+    Row("cluster_peers", "pause.*beside Kafka", "pause of a writer whose leader is killed", "Kafka"),
+    Row("cluster_peers", "pause.*beside Fluss", "pause of a writer whose leader is killed", "Fluss by pyfluss"),
+)
+"""What ``make bench ONLY=cluster`` measures beside clusters of the two."""
+
 
 def find(kept: Kept, row: Row) -> Mapping[str, Any] | None:
     """The answer that a row shows; None where no kept run has it. Of several the last: the largest size."""
@@ -197,3 +213,4 @@ def _all() -> Iterator[Row]:
         yield from rows
     yield from BESIDE_OTHERS
     yield from BESIDE_BROKERS
+    yield from BESIDE_CLUSTERS

@@ -13,7 +13,16 @@ from pathlib import Path
 
 from benchmarks import figure_rows, figure_words
 from benchmarks.figure_plots import PLOTS
-from benchmarks.figure_rows import BESIDE_BROKERS, BESIDE_OTHERS, ROWS, Kept, Row, better, find
+from benchmarks.figure_rows import (
+    BESIDE_BROKERS,
+    BESIDE_CLUSTERS,
+    BESIDE_OTHERS,
+    ROWS,
+    Kept,
+    Row,
+    better,
+    find,
+)
 from benchmarks.figure_words import amount, digits
 from benchmarks.keep import kept
 from benchmarks.plot import TIMES
@@ -31,6 +40,13 @@ GROUPS = {
     "cluster": "A cluster with three copies",
     "peers": "Beside Kafka and Fluss",
 }
+CLUSTERS = (
+    "`make bench ONLY=cluster_peers`: three servers each (Kafka's are broker and controller; Fluss and Strom have a "
+    "ZooKeeper and coordinators besides), three copies, everybody acknowledges what all copies in sync have, nobody "
+    "waits for the disk. All of it on one machine, so CPU is shared: whoever needs more of it pays here for what would "
+    "run on other machines."
+)
+"""How the clusters were run."""
 PICTURES = {
     "log_projection": "pruning",
     "log_latency": "append-latency",
@@ -94,7 +110,10 @@ def comparison_section(found: Kept, pictures: set[str]) -> str:
         parts += ["### Kafka and Fluss", _brokers(found)]
         if "brokers" in pictures:
             parts.append("![Beside Kafka and Fluss](figures/brokers.svg)")
-        parts += [brokers, "### Other stores, and bounds"]
+        parts.append(brokers)
+    if clusters := _standing(found, BESIDE_CLUSTERS):
+        parts += ["### Kafka and Fluss with three copies", CLUSTERS, clusters]
+    parts.append("### Other stores, and bounds")
     parts.append(
         "Several of these are bounds rather than rivals: a raw socket stores nothing that can be asked, RocksDB runs "
         "inside the asking process, an echo does no work."

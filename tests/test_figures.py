@@ -154,6 +154,28 @@ def test_a_target_that_is_missed_says_so() -> None:
     assert figure_words.target(missed) == "≥ 0.6, **falls short**"
 
 
+def test_clusters_of_others_stand_in_a_section_of_their_own() -> None:
+    words = "append 10 k-row batches, three copies: Strom beside "
+    row = "one-row append until it is acknowledged, p99, three copies: Strom beside "
+    asked = [
+        answer(words + "Kafka, a message per row", 3, 1),
+        answer(words + "Fluss by pyfluss", 2, 1),
+        answer(row + "Fluss by pyfluss", 10, 5, "ms"),
+    ]
+    section = figures.comparison_section({"cluster_peers": {"answers": asked}}, set())
+    lines = section[section.index("### Kafka and Fluss with three copies") :].splitlines()
+    table = [line for line in lines if line.startswith("| ")][1:4]
+    assert [line.split("|")[3].partition(":")[0].strip() for line in table] == [
+        "Kafka, row messages",
+        "Fluss by pyfluss",
+        "Fluss by pyfluss",
+    ]
+    assert table[0].split("|")[1].strip() == "append"
+    assert "3 ×" in table[0]
+    assert "**0.5 ×**" in table[2]
+    assert "three copies" not in figures.comparison_section({}, set())
+
+
 def test_a_section_is_replaced_up_to_the_next_heading() -> None:
     text = "# A\n\n## How fast\n\nold\n\n### old too\n\n## Next\n\nkept\n"
     assert figures.replaced(text, "## How fast", "new") == "# A\n\n## How fast\n\nnew\n\n## Next\n\nkept\n"
