@@ -64,7 +64,7 @@ class Tablet:
         self.bucket = bucket
         self.jobs: list[Step] = []
         self.seen: list[str] = []
-        self.high_watermark = 1
+        self.high_watermark = self.settled = 1
         self.error: StromError | None = None
 
     @property
@@ -142,10 +142,27 @@ def test_jobs_are_done_one_after_the_other_until_none_is_left(tmp_path: Path) ->
         jobs.look()
         await quiet()
         assert tablet.seen.count("asked") == 3, "nothing was written since: nobody asks"
-        tablet.high_watermark += 1
+        tablet.settled += 1
         jobs.look()
         await quiet()
         assert tablet.seen.count("asked") == 4
+
+    tended(test, tmp_path)
+
+
+def test_rows_that_settle_after_readers_see_them_are_tended_as_soon_as_they_have(tmp_path: Path) -> None:
+    """Under ``os``, rows of several copies are visible up to a sync interval before upkeep may build on them."""
+
+    async def test(jobs: KeyJobs, tablets: list[Tablet], clock: Clock) -> None:
+        (tablet,) = tablets
+        tablet.high_watermark = 10
+        jobs.look()
+        await quiet()
+        assert tablet.seen == ["asked"]
+        tablet.settled, tablet.jobs = 10, [Step(tablet, "carry")]
+        jobs.look()
+        await quiet()
+        assert tablet.seen[1:] == ["asked", "work carry", "finish carry", "asked"]
 
     tended(test, tmp_path)
 
@@ -158,7 +175,7 @@ def test_a_job_that_failed_is_abandoned_and_tried_again_after_a_pause(tmp_path: 
         await quiet()
         assert tablet.seen == ["asked", "work carry", "abandon carry"]
         assert tablet.online, "what a job writes aside harms nobody"
-        tablet.high_watermark += 1
+        tablet.settled += 1
         jobs.look()
         await quiet()
         assert tablet.seen.count("asked") == 1

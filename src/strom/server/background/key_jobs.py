@@ -57,7 +57,7 @@ class KeyJobs:
         self._clock = clock
         self._idle_workers = at_once
         self._idle: dict[int, tuple[int, object, float]] = {}
-        """By tablet: its end and definition when it had nothing to do, and when to check it anyway."""
+        """By tablet: what was settled and its definition when it had nothing to do, and when to check it anyway."""
         self._done = metrics.counter(
             "strom_key_jobs_total", "Upkeep jobs of primary-key buckets that ended well"
         )
@@ -104,7 +104,7 @@ class KeyJobs:
     async def _tend(self, slot: TabletSlot, tablet: Tablet) -> None:
         slot.readers += 1  # a bucket that is being tended is not idle
         pause = ASK_AGAIN_S
-        end, defined_by = tablet.high_watermark, slot.defined_by
+        end, defined_by = tablet.settled, slot.defined_by
         try:
             self._space.refuse_when_full()
             await self.tend(slot)
@@ -140,7 +140,7 @@ class KeyJobs:
         if slot.held_up:
             return False  # checked again when it can be done
         end, defined_by, again_at = self._idle.get(id(tablet), (-1, None, 0.0))
-        moved = tablet.high_watermark > end or slot.defined_by is not defined_by
+        moved = tablet.settled > end or slot.defined_by is not defined_by
         return moved or self._clock.monotonic() >= again_at
 
 
