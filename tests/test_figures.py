@@ -171,8 +171,8 @@ def test_clusters_of_others_stand_in_a_section_of_their_own() -> None:
         "Fluss by pyfluss",
     ]
     assert table[0].split("|")[1].strip() == "append"
-    assert "3 ×" in table[0]
-    assert "**0.5 ×**" in table[2]
+    assert f"3 {plot.TIMES}" in table[0]
+    assert f"**0.5 {plot.TIMES}**" in table[2]
     assert "three copies" not in figures.comparison_section({}, set())
 
 
