@@ -44,7 +44,7 @@ class PullScene:
         find: Any = {BUCKET: self.replica}.get
         readers: Any = None  # nothing is led, so nothing is read
         clock = LoopClock(asyncio.get_running_loop().time)
-        self.sessions = PullSessions(find, readers, Tasks(), clock, bytes_max=1000)
+        self.sessions = PullSessions(find, readers, Tasks(), clock, lambda: True, bytes_max=1000)
 
     def pull(
         self, *buckets: BucketId, session: int = 1, number: int = 0, wait_ms: int = 1000, **said: Any

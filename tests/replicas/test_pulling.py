@@ -10,9 +10,19 @@ from replicas.scene import BUCKET, ReplicaScene, play
 from strom import errors
 from strom.coordinator import commands
 from strom.errors import StorageOffline
+from strom.log.copies.pulled import PulledBatches
 from strom.protocol.error_codes import CODES
+from strom.protocol.messages.replication import WireAnswer
+from strom.server.replicas.pull_answers import (
+    ALONE_BYTES_MAX,
+    AT_ONCE_BYTES_MAX,
+    AnswerPlan,
+    size_of_answer,
+)
 
 NOT_LEADER = CODES[errors.NotLeader]
+MANY_BYTES = 1024 * 1024
+"""Above what is read and appended on the loop whatever else is done."""
 
 
 def test_a_report_of_another_log_counts_for_nothing() -> None:
@@ -32,6 +42,78 @@ def test_a_report_of_another_log_counts_for_nothing() -> None:
         assert (await waiting).error_code == CODES[errors.RequestTimeout]
 
     play(scenario, replica_lag_max="60 s")
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside small rows"])
+def test_many_rows_are_read_and_appended_on_the_loop_while_nothing_small_is_done(
+    beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To hand them to a thread and back costs as much; but whoever does something small would wait for them."""
+    read_on_loop: list[bool] = []
+    appended_on_loop: list[bool] = []
+
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        await scene.append(1)
+        await asyncio.sleep(1)
+        leader, follower = scene.leader, scene.followers[0]
+        replica = follower.replicas.find(BUCKET)
+        assert replica is not None
+        copy = follower.tablet(BUCKET).copy
+        append, read = copy.append_pulled, AnswerPlan.read
+
+        def appended(pulled: PulledBatches, *, now_ms: int) -> int:
+            if pulled.size > MANY_BYTES:
+                appended_on_loop.append(replica.slot.lane_idle)
+            return append(pulled, now_ms=now_ms)
+
+        def noted(plan: AnswerPlan, room: int) -> WireAnswer:
+            answer = read(plan, room)
+            if size_of_answer(answer) > MANY_BYTES:
+                sessions = leader.replicas.sessions._sessions.values()
+                read_on_loop.append(not any(one.building for one in sessions))
+            return answer
+
+        copy.append_pulled = appended  # type: ignore[method-assign]
+        monkeypatch.setattr(AnswerPlan, "read", noted)
+        if beside:
+            await scene.append(2)
+        assert (await scene.produce(leader, *range(60_000), timeout_ms=5000)).error_code is None
+        await scene.equal()
+
+    play(scenario)
+    assert set(read_on_loop) == set(appended_on_loop) == {not beside}
+
+
+def test_so_many_rows_are_read_at_once_that_others_need_not_wait_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+
+    async def scenario(scene: ReplicaScene) -> None:
+        await scene.begin()
+        await scene.append(1)
+        leader, read = scene.leader, AnswerPlan.read
+
+        def noted(plan: AnswerPlan, room: int) -> WireAnswer:
+            answer = read(plan, room)
+            sizes.append(size_of_answer(answer))
+            return answer
+
+        monkeypatch.setattr(AnswerPlan, "read", noted)
+        for follower in scene.followers:
+            scene.cluster.network.stall(leader.host, follower.host)
+        for _ in range(5):
+            assert (await scene.produce(leader, *range(60_000), acks=0)).error_code is None
+        behind = leader.tablet(BUCKET).bytes_from(1)
+        assert AT_ONCE_BYTES_MAX < behind < ALONE_BYTES_MAX
+        await asyncio.sleep(1)
+        sizes.clear()
+        scene.cluster.network.heal()
+        await scene.equal()
+
+    play(scenario, replica_lag_max="60 s")
+    assert AT_ONCE_BYTES_MAX // 2 < max(sizes) <= AT_ONCE_BYTES_MAX
 
 
 def test_a_late_answer_is_not_taken() -> None:

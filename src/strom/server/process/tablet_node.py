@@ -138,7 +138,7 @@ class TabletNode:
         self.inner_groups: Sequence[CallGroup] = ()
         """Calls of other tablet servers; for inner listeners."""
         if home is not None and ask is not None:
-            self._replicate(home, ask)
+            self._replicate(home, ask, turns)
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
         if home is not None:
             self.status.in_cluster = self._in_cluster
@@ -196,7 +196,7 @@ class TabletNode:
         )
         return writes, stages, CutCalls(self.tablets, commit)
 
-    def _replicate(self, home: CopyHome, ask: AskServer) -> None:
+    def _replicate(self, home: CopyHome, ask: AskServer, turns: Turns) -> None:
         """The copies of this server, and the calls of those who follow them."""
         replicas = self.replicas = Replicas(
             home,
@@ -209,6 +209,7 @@ class TabletNode:
             self._world.clock,
             ReplicaSettings.of(self._settings),
             ask,
+            turns.small_calls_about,
         )
         self.inner_groups = (ReplicationCalls(replicas, self.tablets), PassedOnCalls(self.groups))
         self.groups = [PassedOn(one, self._view, home.server_id, ask) for one in self.groups]

@@ -29,6 +29,10 @@ from strom.tablet.tablet import Tablet
 
 INLINE_BYTES_MAX = 64 * 1024
 """More than this is appended off the loop; rows of primary-key tables always are."""
+ALONE_BYTES_MAX = 4 * 1024 * 1024
+"""The same while nothing small is done beside it: handing it to a thread and back costs as much as the append."""
+ALONE_AFTER_S = 0.05
+"""This long after something small."""
 BULK_BYTES_MIN = 256 * 1024
 PAUSE_S = 0.05
 """After an answer that could not be taken: before the next question."""
@@ -49,13 +53,25 @@ class FollowerNeeds:
         now_ms: Callable[[], int],
         look: Callable[[], None],
         copy_base: Callable[[FollowingBucket], None],
+        small_calls_about: Callable[[], bool],
     ) -> None:
-        """``look``: at the metadata, who leads. ``copy_base``: begin to copy the base files of the leader."""
+        """``look``: at the metadata, who leads. ``copy_base``: begin to copy the base files of the leader.
+        ``small_calls_about``: whether clients make small calls here."""
         self.commit = commit
         self.checkpoints = checkpoints
         self.now_ms = now_ms
         self.look = look
         self.copy_base = copy_base
+        self._small_calls_about = small_calls_about
+        self._small_at = float("-inf")
+
+    def inline_bytes_max(self, size: int) -> int:
+        """Up to how many bytes are appended on the loop, now that so many came."""
+        now = asyncio.get_running_loop().time()
+        if size <= INLINE_BYTES_MAX:
+            self._small_at = now
+        alone = now - self._small_at > ALONE_AFTER_S and not self._small_calls_about()
+        return ALONE_BYTES_MAX if alone else INLINE_BYTES_MAX
 
 
 class FollowingBucket:
@@ -210,7 +226,7 @@ class FollowingBucket:
             self._taken(0, high, stable, None)
             return
         now_ms, size = self._needs.now_ms(), pulled.size
-        small = size <= INLINE_BYTES_MAX and not self.tablet.has_keys
+        small = size <= self._needs.inline_bytes_max(size) and not self.tablet.has_keys
         self._in_lane(
             lambda tablet: tablet.copy.append_pulled(pulled, now_ms=now_ms),
             partial(self._taken, size, high, stable),

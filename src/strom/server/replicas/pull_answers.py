@@ -22,6 +22,11 @@ from strom.tablet.tablet import Tablet
 
 INLINE_BYTES_MAX = 256 * 1024
 """More than this is read by a thread."""
+ALONE_BYTES_MAX = 8 * 1024 * 1024
+"""The same while clients make no small calls: to hand it to a thread and back costs as much as to read it. What is
+further back may have to come from the disk."""
+AT_ONCE_BYTES_MAX = 4 * 1024 * 1024
+"""Read of one bucket on the loop."""
 BUCKET_BYTES_MIN = 1024 * 1024
 """The least that a bucket may have of an answer: with many buckets, those behind it have their turn next."""
 JOURNAL_ENTRIES_MAX = 100
@@ -48,12 +53,12 @@ class StandingQuestion:
             or leading.leadership.barrier > question.report.barrier
         )
 
-    def is_long(self, leading: LeadingBucket) -> bool:
+    def is_long(self, leading: LeadingBucket, inline_bytes_max: int) -> bool:
         """Whether there is too much to read on the loop."""
         if leading.journal.end > self.question.journal:
             return True
         tablet = leading.tablet
-        return tablet.end_offset > self.question.at and tablet.bytes_from(self.question.at) > INLINE_BYTES_MAX
+        return tablet.end_offset > self.question.at and tablet.bytes_from(self.question.at) > inline_bytes_max
 
 
 @dataclass(slots=True)

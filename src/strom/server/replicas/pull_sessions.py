@@ -22,6 +22,9 @@ from strom.runtime.tasks import Offload, Tasks
 from strom.server.replicas.bucket_replica import BucketReplica
 from strom.server.replicas.leading import LeadingBucket
 from strom.server.replicas.pull_answers import (
+    ALONE_BYTES_MAX,
+    AT_ONCE_BYTES_MAX,
+    INLINE_BYTES_MAX,
     AnswerPlan,
     StandingQuestion,
     copy_base,
@@ -48,12 +51,20 @@ class PullSessions:
     """Answers pulls. Belongs to the loop."""
 
     def __init__(
-        self, find: FindReplica, readers: Offload, tasks: Tasks, clock: Clock, *, bytes_max: int
+        self,
+        find: FindReplica,
+        readers: Offload,
+        tasks: Tasks,
+        clock: Clock,
+        small_calls_about: Callable[[], bool],
+        *,
+        bytes_max: int,
     ) -> None:
         self._find = find
         self._readers = readers
         self._tasks = tasks
         self._clock = clock
+        self._small_calls_about = small_calls_about
         self._bytes_max = bytes_max
         self._sessions: dict[int, PullSession] = {}
         self._askers: dict[BucketId, dict[int, PullSession]] = {}
@@ -227,7 +238,7 @@ class PullSessions:
             self._tasks.spawn(self._answer_aside(session, plans, call.max_bytes), "read for a follower")
             return
         answers, session.told = session.told, []
-        room, share = call.max_bytes, share_of(call.max_bytes, len(plans))
+        room, share = call.max_bytes, min(share_of(call.max_bytes, len(plans)), AT_ONCE_BYTES_MAX)
         for plan in plans:
             if room <= 0:
                 self._put_back(session, plan)
@@ -242,13 +253,14 @@ class PullSessions:
     def _plans(self, session: PullSession) -> tuple[list[AnswerPlan], bool]:
         """What is to be answered, in the order of ``ready``; and whether some of it is long."""
         plans, long = [], False
+        limit = INLINE_BYTES_MAX if self._small_calls_about() else ALONE_BYTES_MAX
         ready, session.ready = session.ready, {}
         for bucket in ready:
             standing = session.standing.get(bucket)
             leading = self._leading(bucket)
             if standing is None or leading is None or not standing.has_news(leading[0]):
                 continue
-            long = long or standing.is_long(leading[0])
+            long = long or standing.is_long(leading[0], limit)
             plans.append(plan_answer(standing, *leading))
         return plans, long
 

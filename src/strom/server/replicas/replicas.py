@@ -75,7 +75,9 @@ class Replicas:
         clock: Clock,
         settings: ReplicaSettings,
         ask: AskServer,
+        small_calls_about: Callable[[], bool],
     ) -> None:
+        """``small_calls_about``: whether clients make small calls here."""
         self.home = home
         self.clock = clock
         self.holds = BaseHolds(clock, hold_s_max=settings.copy_hold_ms_max / 1000)
@@ -96,7 +98,12 @@ class Replicas:
         self.on_disk_failed: Callable[[DataDisk, StorageOffline], None] | None = None
         """Called once for a disk that failed: what is on it is not in sync any more (R24)."""
         self.sessions = PullSessions(
-            self._replicas.get, readers, self._tasks, clock, bytes_max=settings.pull_bytes_max
+            self._replicas.get,
+            readers,
+            self._tasks,
+            clock,
+            small_calls_about,
+            bytes_max=settings.pull_bytes_max,
         )
         self.proposals = Proposals(
             lambda: [one for one in self._replicas.values() if one.leading is not None],
@@ -116,7 +123,9 @@ class Replicas:
             self._ask_base,
             CopyRate(clock, settings.copy_bytes_per_s),
         )
-        self._needs = FollowerNeeds(commit, checkpoints, clock.now_ms, self.look, copying.begin)
+        self._needs = FollowerNeeds(
+            commit, checkpoints, clock.now_ms, self.look, copying.begin, small_calls_about
+        )
         self.bases = BaseServing(self.find, self.holds, readers)
         view.watch(self._changed)
 
