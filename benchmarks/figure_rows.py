@@ -97,10 +97,22 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("join_delta", "CPU", "delta join, CPU seconds"),
     ),
     "three copies on three servers": (
-        Row("cluster_pause", "writer.*is killed, median", "pause of a writer whose leader is killed, median, in s"),
+        Row(
+            "cluster_pause",
+            "writer.*is killed, median",
+            "pause of a writer whose leader is killed, median, in s",
+        ),
         Row("cluster_pause", "writer.*is killed, slowest", "… the slowest"),
-        Row("cluster_pause", "lookup loop.*is killed, slowest", "pause of lookups whose leader is killed, the slowest"),
-        Row("cluster_pause", "writer.*is frozen, slowest", "pause of a writer whose leader is frozen, the slowest"),
+        Row(
+            "cluster_pause",
+            "lookup loop.*is killed, slowest",
+            "pause of lookups whose leader is killed, the slowest",
+        ),
+        Row(
+            "cluster_pause",
+            "writer.*is frozen, slowest",
+            "pause of a writer whose leader is frozen, the slowest",
+        ),
         Row("cluster_pause", "writer.*is cut off, slowest", "… is cut off from everybody, the slowest"),
         Row("cluster_pause", "writer.*hands over, slowest", "… is told to hand over, the slowest"),
         Row("cluster_append", r"\(os\)", "append, `acks` all, durability `os`"),
@@ -178,9 +190,13 @@ BESIDE_BROKERS: tuple[Row, ...] = (
 BESIDE_CLUSTERS: tuple[Row, ...] = (
     *_beside_brokers("cluster_peers", "^append", "append"),
     Row("cluster_peers", "one-row.*beside Kafka", "one row until it is acknowledged, p99", "Kafka"),
-    Row("cluster_peers", "one-row.*beside Fluss", "one row until it is acknowledged, p99", "Fluss by pyfluss"),
+    Row(
+        "cluster_peers", "one-row.*beside Fluss", "one row until it is acknowledged, p99", "Fluss by pyfluss"
+    ),
     Row("cluster_peers", "pause.*beside Kafka", "pause of a writer whose leader is killed", "Kafka"),
-    Row("cluster_peers", "pause.*beside Fluss", "pause of a writer whose leader is killed", "Fluss by pyfluss"),
+    Row(
+        "cluster_peers", "pause.*beside Fluss", "pause of a writer whose leader is killed", "Fluss by pyfluss"
+    ),
 )
 """What ``make bench ONLY=cluster`` measures beside clusters of the two."""
 
