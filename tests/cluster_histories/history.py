@@ -33,7 +33,8 @@ from cluster_histories.actors import (
 from cluster_histories.checks import LastLook
 from cluster_histories.director import Director
 from cluster_histories.losses import LossWatch
-from cluster_histories.plan import Plan, plan
+from cluster_histories.peer import PeerActor
+from cluster_histories.plan import PEER, Plan, peer_plan, plan
 from cluster_histories.scene import COORDINATORS, Scene
 from cluster_histories.scripts import SCRIPTS, script_plan
 from cluster_histories.troubles import Troubles
@@ -102,8 +103,9 @@ class ClusterHistory:
             )
         owner = machines.client("owner")
         await owner.spawn(self._make_tables(owner), "make tables")
+        appending = PeerActor if wanted.peers else AppendingActor
         self.actors = [
-            *(AppendingActor(self.scene, number) for number in range(wanted.log_writers)),
+            *(appending(self.scene, number) for number in range(wanted.log_writers)),
             *(UpsertingActor(self.scene, number) for number in range(wanted.key_writers)),
             *(TransactionActor(self.scene, number) for number in range(wanted.transactions)),
             *(TailingActor(self.scene, number) for number in range(wanted.tails)),
@@ -183,8 +185,10 @@ async def _live(name: int | str) -> list[str]:
 
 
 def plan_of(name: int | str) -> Plan:
-    """Of a seed, or of a script."""
-    return script_plan(name) if isinstance(name, str) else plan(name)
+    """Of a seed, of a seed for the peer's writers (``peer-7``), or of a script."""
+    if isinstance(name, int):
+        return plan(name)
+    return peer_plan(int(name.removeprefix(PEER))) if name.startswith(PEER) else script_plan(name)
 
 
 def run(name: int | str) -> list[str]:

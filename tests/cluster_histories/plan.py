@@ -6,7 +6,7 @@ Each seed allows only some of the troubles: one that is always there hides what 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TROUBLES = (
     "kill",
@@ -40,6 +40,8 @@ TROUBLES = (
     "move copies",
     "move the leader",
 )
+PEER = "peer-"
+"""Before the seed of a history whose writers are the peer's."""
 LONG_FROM = 1_000_000
 """Seeds from here on are longer histories."""
 
@@ -64,13 +66,15 @@ class Plan:
     again: bool
     """Whether all lose power once more at the end."""
     troubles: tuple[str, ...]
+    peers: bool = False
+    """Whether the log's writers know no more than the peer's client."""
     script: str | None = None
     """The troubles are those of this script, at its moments."""
 
     @property
     def name(self) -> str:
         """What shows the history again."""
-        return self.script or str(self.seed)
+        return self.script or (f"{PEER}{self.seed}" if self.peers else str(self.seed))
 
     @property
     def patience(self) -> float:
@@ -131,3 +135,8 @@ def plan(seed: int) -> Plan:
         again=draw.random() < 0.25,
         troubles=tuple(sorted(draw.sample(TROUBLES, count))),
     )
+
+
+def peer_plan(seed: int) -> Plan:
+    """The same for writers that know no more than the peer's client."""
+    return replace(plan(seed), log_writers=1, key_writers=0, transactions=0, tails=0, again=False, peers=True)
