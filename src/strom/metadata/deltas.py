@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from strom.metadata.changes import Put, Update
-from strom.metadata.sharing_map import SharingMap
+from strom.metadata.entry_map import EntryMap
+from strom.metadata.packed_block import StoredEntry
 from strom.metadata.store import Delta, Entry
 
 KEPT_MAX = 256
@@ -30,31 +31,41 @@ class Known:
     """All entries at a version."""
 
     version: int
-    entries: SharingMap[str, Entry]
+    entries: EntryMap
 
 
 class RecentDeltas:
     """All entries at the newest known version, and the deltas that led to it. Not thread-safe."""
 
     def __init__(self, version: int = 0, entries: Mapping[str, Entry] | None = None) -> None:
-        self.known = Known(version, SharingMap.of(entries or {}))
+        self.known = Known(version, EntryMap.of(entries or {}))
         self._deltas: deque[Delta] = deque(maxlen=KEPT_MAX)
 
-    def advance(self, delta: Delta) -> None:
-        """Advance from the known version."""
+    def advance(self, delta: Delta, stored: Mapping[str, StoredEntry] | None = None) -> None:
+        """Advance from the known version. ``stored``: what is put, where the store has nodes."""
         assert delta.since == self.known.version
-        self.known = Known(delta.version, self.known.entries.changed(delta.put, delta.gone))
+        entries = self.known.entries
+        entries = (
+            entries.changed(delta.put, delta.gone) if stored is None else entries.stored(stored, delta.gone)
+        )
+        self.known = Known(delta.version, entries)
+        self._deltas.append(delta)
+
+    def replace(self, delta: Delta, entries: EntryMap) -> None:
+        """Advance to entries that were read whole; ``delta`` says in what they differ."""
+        assert delta.since == self.known.version
+        self.known = Known(delta.version, entries)
         self._deltas.append(delta)
 
     def start_over(self, version: int, entries: Mapping[str, Entry]) -> None:
         """Restart from entries that were read whole, without deltas."""
-        self.known = Known(version, SharingMap.of(entries))
+        self.known = Known(version, EntryMap.of(entries))
         self._deltas.clear()
 
     def since(self, version: int) -> Delta | None:
         """What came after ``version``; None if that is no longer kept."""
         if version == self.known.version:
-            return Delta(version, version, {}, ())
+            return Delta(version, version, {}, (), self.known.entries)
         later = [one for one in self._deltas if one.version > version]
         if not later or later[0].since > version or version > self.known.version:
             return None
@@ -67,4 +78,4 @@ class RecentDeltas:
             for key, entry in one.put.items():
                 put[key] = entry
                 gone.pop(key, None)
-        return Delta(version, self.known.version, put, tuple(gone))
+        return Delta(version, self.known.version, put, tuple(gone), self.known.entries)

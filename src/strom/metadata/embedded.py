@@ -94,10 +94,7 @@ class EmbeddedStore:
             self._refresh()
             known = self._recent.known
         self._watchers.tell(known.version)
-        if not prefix:
-            return Snapshot(known.version, known.entries)
-        found = {key: entry for key, entry in known.entries.items() if key.startswith(prefix)}
-        return Snapshot(known.version, found)
+        return Snapshot(known.version, known.entries.below(prefix))
 
     def changed_since(self, version: int) -> bool:
         with self._reading:

@@ -45,10 +45,7 @@ class MemoryStore:
     def read(self, prefix: str = "") -> Snapshot:
         self._check_open()
         known = self._shared.recent.known
-        if not prefix:
-            return Snapshot(known.version, known.entries)
-        found = {key: entry for key, entry in known.entries.items() if key.startswith(prefix)}
-        return Snapshot(known.version, found)
+        return Snapshot(known.version, known.entries.below(prefix))
 
     def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
         check_commit(requirements, updates)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
@@ -54,6 +54,8 @@ class Delta:
     version: int
     put: Mapping[str, Entry]
     gone: Sequence[str]
+    entries: Mapping[str, Entry] | None = field(default=None, compare=False, repr=False)
+    """All entries at ``version``, from a store that has them at hand: who keeps them too shares them then."""
 
 
 class Announcement:

@@ -156,10 +156,7 @@ class RemoteStore:
         self.reads += 1
         self._learn()
         known = self._mirror.known
-        if not prefix:
-            return Snapshot(known.version, known.entries)
-        found = {key: entry for key, entry in known.entries.items() if key.startswith(prefix)}
-        return Snapshot(known.version, found)
+        return Snapshot(known.version, known.entries.below(prefix))
 
     def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
         self._check()

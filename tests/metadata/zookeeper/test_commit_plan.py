@@ -54,7 +54,7 @@ def test_a_commit_checks_the_identity_and_says_what_it_did() -> None:
 
 def test_a_version_is_that_of_the_node_and_of_all_deletions() -> None:
     mirror = mirror_of([CREATED_A], [REMOVED_A], [CREATED_A], [REPLACED_A], [REPLACED_A])
-    assert mirror.state.node_versions["a"] == 2
+    assert mirror.state.node_of("a") == 2
     assert mirror.state.deletions == 1
     elsewhere = planned(mirror, [VersionIs("a", 50)], [Put("b", b"")]).operations
     assert elsewhere[1:3] == [CheckNode(PATHS.deletions, 1), CheckNode(PATHS.entry("a"), 2)]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from strom.errors import Conflict, LimitExceeded
 from strom.metadata.changes import Absent, Exists, Put, Requirement, Update, VersionIs, check_requirements
-from strom.metadata.store import Entry
+from strom.metadata.entry_map import EntryMap
 from strom.metadata.zookeeper.mirror import MirrorState
 from strom.metadata.zookeeper.operations import (
     ANY_VERSION,
@@ -56,9 +56,10 @@ class CommitPlan:
     """Whether something to delete is not known here: then look again before believing it."""
 
 
-def conflict_of(requirements: Sequence[Requirement], entries: Mapping[str, Entry]) -> Conflict | None:
+def conflict_of(requirements: Sequence[Requirement], entries: EntryMap) -> Conflict | None:
     """The conflict, as far as is known."""
-    found = {one.key: entries[one.key].version for one in requirements if one.key in entries}
+    known = ((one.key, entries.version_of(one.key)) for one in requirements)
+    found = {key: version for key, version in known if version is not None}
     try:
         check_requirements(requirements, found)
     except Conflict as conflict:
@@ -66,10 +67,10 @@ def conflict_of(requirements: Sequence[Requirement], entries: Mapping[str, Entry
     return None
 
 
-def is_certain(requirements: Sequence[Requirement], entries: Mapping[str, Entry]) -> bool:
+def is_certain(requirements: Sequence[Requirement], entries: EntryMap) -> bool:
     """Whether a requirement names an older version than the one that is known: no newer knowledge changes that."""
     return any(
-        isinstance(one, VersionIs) and one.key in entries and entries[one.key].version > one.version
+        isinstance(one, VersionIs) and (entries.version_of(one.key) or 0) > one.version
         for one in requirements
     )
 
@@ -82,7 +83,7 @@ def plan_commit(
     name: str,
 ) -> CommitPlan:
     """The ``multi`` of a commit whose requirements hold as far as is known. ``name``: of its change."""
-    versions = {one.key: state.node_versions[one.key] for one in requirements if isinstance(one, VersionIs)}
+    versions = {one.key: state.node_of(one.key) for one in requirements if isinstance(one, VersionIs)}
     changes = tuple(_changes(updates, state.known.entries))
     operations: list[Operation] = [CheckNode(paths.identity, IDENTITY_VERSION)]
     if versions:
@@ -100,7 +101,7 @@ def plan_commit(
     return CommitPlan(operations, changes, unsure=len(changes) < len(updates))
 
 
-def _changes(updates: Sequence[Update], entries: Mapping[str, Entry]) -> list[ChangedEntry]:
+def _changes(updates: Sequence[Update], entries: EntryMap) -> list[ChangedEntry]:
     changes = []
     for update in updates:
         there = update.key in entries

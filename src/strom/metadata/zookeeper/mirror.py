@@ -6,16 +6,16 @@ The store moves it under its lock, one thread at a time. ``state`` is an immutab
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strom.errors import MetadataCorrupt
 from strom.metadata.deltas import Known, RecentDeltas
-from strom.metadata.sharing_map import SharingMap
+from strom.metadata.entry_map import EntryMap
+from strom.metadata.packed_block import StoredEntry
 from strom.metadata.store import Delta, Entry
 from strom.metadata.zookeeper.feed import Announced, FeedChange, FeedPosition
-from strom.metadata.zookeeper.operations import Node
-from strom.metadata.zookeeper.znodes import Deed, unpacked
+from strom.metadata.zookeeper.znodes import Deed
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,15 @@ class MirrorState:
 
     position: FeedPosition
     known: Known
-    node_versions: SharingMap[str, int]
-    """Of every key that is no announcement, the version of its node."""
     deletions: int
     """The version of the node that counts commits that delete."""
     announced: Mapping[str, Announced]
+
+    def node_of(self, key: str) -> int:
+        """The version of the node of a key that is known, and no announcement."""
+        found = self.known.entries.node_of(key)
+        assert found is not None
+        return found
 
 
 class EntryMirror:
@@ -37,7 +41,7 @@ class EntryMirror:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._recent = RecentDeltas()
-        self.state = MirrorState(FeedPosition(0, 0, 0), self._recent.known, SharingMap(), 0, {})
+        self.state = MirrorState(FeedPosition(0, 0, 0), self._recent.known, 0, {})
 
     @property
     def known(self) -> Known:
@@ -56,37 +60,37 @@ class EntryMirror:
         state = self.state
         if position == state.position:
             return
-        put: dict[str, Entry] = {}
+        put: dict[str, StoredEntry] = {}
         gone: dict[str, None] = {}
-        versions: dict[str, int] = {}
         deletions = state.deletions
         for change in changes:
             for one in change.changes:
                 if one.deed is Deed.REMOVED:
                     put.pop(one.key, None)
-                    versions.pop(one.key, None)
                     gone[one.key] = None
                     continue
-                before = versions.get(one.key, state.node_versions.get(one.key, -1))
-                assert before is not None
-                versions[one.key] = 0 if one.deed is Deed.CREATED else before + 1
-                put[one.key] = Entry(one.value, change.version)
+                node = 0
+                if one.deed is not Deed.CREATED:
+                    earlier = put.get(one.key)
+                    before = state.known.entries.node_of(one.key) if earlier is None else earlier.node
+                    node = 0 if before is None else before + 1
+                put[one.key] = StoredEntry(one.value, change.version, node)
                 gone.pop(one.key, None)
             deletions += change.removes
-        node_versions = state.node_versions.changed(versions, gone)
         if announced is None:
             announced = state.announced
         else:
             put |= {
-                key: Entry(one.value, one.created)
+                key: StoredEntry(one.value, one.created)
                 for key, one in announced.items()
                 if state.announced.get(key) != one
             }
             gone |= dict.fromkeys(key for key in state.announced if key not in announced)
         there = tuple(key for key in gone if key in state.known.entries)
         with self._lock:
-            self._recent.advance(Delta(state.known.version, position.version, put, there))
-            self.state = MirrorState(position, self._recent.known, node_versions, deletions, announced)
+            news = {key: one.entry for key, one in put.items()}
+            self._recent.advance(Delta(state.known.version, position.version, news, there), put)
+            self.state = MirrorState(position, self._recent.known, deletions, announced)
 
     def replace(
         self,
@@ -103,40 +107,44 @@ class EntryMirror:
                 f"older state. Restart every server of the cluster, so that nobody goes on from what is lost",
                 reason="went back",
             )
-        entries = {key: entry for key, (entry, _) in collection.nodes.items()}
-        entries |= {key: Entry(one.value, one.created) for key, one in announced.items()}
-        node_versions = SharingMap.of({key: number for key, (_, number) in collection.nodes.items()})
-        put = {key: entry for key, entry in entries.items() if known.entries.get(key) != entry}
-        gone = tuple(key for key in known.entries if key not in entries)
+        entries = collection.entries.changed(
+            {key: Entry(one.value, one.created) for key, one in announced.items()}
+        )
+        delta = None
+        if 0 < known.version < position.version:  # or else nobody has seen anything yet, or nothing is new
+            put, gone = entries.newer_than(known.entries), tuple(entries.gone_since(known.entries))
+            delta = Delta(known.version, position.version, put, gone)
         with self._lock:
-            if known.version == 0:
+            if delta is not None:
+                self._recent.replace(delta, entries)
+            elif known.version == 0:
                 self._recent.start_over(position.version, entries)
-            elif position.version > known.version:
-                self._recent.advance(Delta(known.version, position.version, put, gone))
-            self.state = MirrorState(position, self._recent.known, node_versions, deletions, announced)
+            self.state = MirrorState(position, self._recent.known, deletions, announced)
 
 
 class EntryCollection:
     """Entries that are read node by node while commits go on, each brought up to date by the changes since then."""
 
-    def __init__(self) -> None:
-        self.nodes: dict[str, tuple[Entry, int]] = {}
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        """``keys``: all that will be added, as far as is known. They are packed best ``in_order``."""
+        self.entries = EntryMap.sized(keys)
 
-    def add(self, key: str, path: str, node: Node | None) -> None:
-        """A node that was read; None if it was gone."""
-        if node is not None:
-            entry = Entry(unpacked(node.value, path), node.facts.modified)
-            self.nodes[key] = (entry, node.facts.version)
+    def add(self, found: Mapping[str, StoredEntry]) -> None:
+        """Nodes that were read."""
+        self.entries = self.entries.stored(found)
 
     def apply(self, changes: Sequence[FeedChange]) -> None:
         """Bring what was read up to date. Nodes that were read later than a change have it already."""
         for change in changes:
+            put: dict[str, StoredEntry] = {}
+            gone: list[str] = []
             for one in change.changes:
-                entry, number = self.nodes.get(one.key, (None, -1))
-                if entry is not None and entry.version >= change.version:
+                version, node = self.entries.version_of(one.key), self.entries.node_of(one.key)
+                if version is not None and version >= change.version:
                     continue
                 if one.deed is Deed.REMOVED:
-                    self.nodes.pop(one.key, None)
+                    gone.append(one.key)
                 else:
-                    count = 0 if one.deed is Deed.CREATED else number + 1
-                    self.nodes[one.key] = (Entry(one.value, change.version), count)
+                    count = 0 if one.deed is Deed.CREATED or node is None else node + 1
+                    put[one.key] = StoredEntry(one.value, change.version, count)
+            self.entries = self.entries.stored(put, gone)

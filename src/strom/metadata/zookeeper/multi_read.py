@@ -18,10 +18,13 @@ ERROR = -1
 _HEADER = struct.Struct("!iBi")
 """what follows, whether this is the end, an error's number."""
 _NUMBER = struct.Struct("!i")
-_FACTS = struct.Struct("!qqqqiiiqiiq")
-"""A ``Stat`` of ZooKeeper: created, modified, two times, three versions, owner, length, children, when they changed."""
+_HEADER_AND_NUMBER = struct.Struct("!iBii")
+_FACTS = struct.Struct("!qq16xi8xq8xq")
+"""Of a ``Stat`` of ZooKeeper: created, modified, version, owner, when the children changed. Between them two times, two
+versions, the length and the number of children."""
 
 _END = _HEADER.pack(-1, 1, -1)
+_END_AT = 4
 _WITHOUT_WATCH = b"\0"
 
 
@@ -45,12 +48,10 @@ class MultiRead:
         """The nodes, in order; the number of the error for one that could not be read."""
         found: list[Node | int] = []
         while True:
-            kind, end, _ = _HEADER.unpack_from(answer, at)
-            at += _HEADER.size
-            if end:
+            if answer[at + _END_AT]:
                 return found
-            (number,) = _NUMBER.unpack_from(answer, at)
-            at += _NUMBER.size
+            kind, _, _, number = _HEADER_AND_NUMBER.unpack_from(answer, at)
+            at += _HEADER_AND_NUMBER.size
             if kind == ERROR:
                 found.append(number)
                 continue
@@ -58,6 +59,6 @@ class MultiRead:
                 raise ValueError(f"an answer of kind {kind} to a read")
             length = max(number, 0)  # -1: there is no value
             value = answer[at : at + length]
-            facts = _FACTS.unpack_from(answer, at + length)
-            found.append(Node(value, NodeFacts(facts[0], facts[1], facts[10], facts[4], facts[7])))
+            created, modified, version, owner, children_changed = _FACTS.unpack_from(answer, at + length)
+            found.append(Node(value, NodeFacts(created, modified, children_changed, version, owner)))
             at += length + _FACTS.size

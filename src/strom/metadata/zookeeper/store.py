@@ -26,6 +26,7 @@ from strom.errors import (
     StromError,
 )
 from strom.metadata.changes import Requirement, Update, check_announced, check_commit
+from strom.metadata.packed_block import StoredEntry
 from strom.metadata.store import Announcement, Delta, Snapshot, Watcher, Watchers
 from strom.metadata.zookeeper.announcing import Announcements
 from strom.metadata.zookeeper.commit_plan import (
@@ -46,7 +47,7 @@ from strom.metadata.zookeeper.mirror import EntryCollection, EntryMirror
 from strom.metadata.zookeeper.options import ZooKeeperOptions
 from strom.metadata.zookeeper.root import open_root
 from strom.metadata.zookeeper.session import CLOSE_S, LOG, Deadline, DidNotHold, ZooKeeperSession, vanished
-from strom.metadata.zookeeper.znodes import TOKEN_BYTES, NodePaths, change_name, key_of
+from strom.metadata.zookeeper.znodes import TOKEN_BYTES, NodePaths, change_name, key_of, unpacked
 from strom.runtime.clock import Clock, SystemClock
 from strom.runtime.random import Randomness, SystemRandomness
 
@@ -139,10 +140,7 @@ class ZooKeeperStore:
         self._check_open()
         self._catch_up(self._deadline(), sync=True)
         known = self._mirror.known
-        if not prefix:
-            return Snapshot(known.version, known.entries)
-        found = {key: entry for key, entry in known.entries.items() if key.startswith(prefix)}
-        return Snapshot(known.version, found)
+        return Snapshot(known.version, known.entries.below(prefix))
 
     def changed_since(self, version: int) -> bool:
         self._check_open()
@@ -401,15 +399,17 @@ class ZooKeeperStore:
 
     def _read_nodes(self) -> None:
         """Read every node while commits go on, and what they changed. Each part of it has the time of a request."""
-        feed, session, collection = self._feed, self._session, EntryCollection()
+        feed, session = self._feed, self._session
         feed.begin(self._deadline())
         deletions = session.get(self._paths.deletions, self._deadline())
         if deletions is None:
             raise vanished(self._paths.deletions)
         removals, announced = 0, None
-        for paths in (*self._entry_paths(self._deadline()), []):
-            for path, node in zip(paths, session.get_each(paths, self._deadline()), strict=True):
-                collection.add(key_of(path.rpartition("/")[2]), path, node)
+        keys = self._listed_keys(self._deadline())
+        collection = EntryCollection(keys)
+        keys = collection.entries.in_order(keys)
+        for start in range(0, len(keys) + 1, NODES_A_TIME):
+            collection.add(self._stored(keys[start : start + NODES_A_TIME], self._deadline()))
             news = feed.advance(self._deadline())
             collection.apply(news.changes)
             removals += sum(one.removes and one.version > deletions.facts.modified for one in news.changes)
@@ -417,14 +417,20 @@ class ZooKeeperStore:
         assert announced is not None, "the first news have all announcements"
         self._mirror.replace(feed.position, collection, deletions.facts.version + removals, announced)
 
-    def _entry_paths(self, deadline: Deadline) -> Iterator[list[str]]:
-        """The paths of all entries, some at a time."""
-        shards = self._paths.shards
-        found: list[str] = []
-        for shard, names in zip(shards, self._session.children_of_each(shards, deadline), strict=True):
-            found += [f"{shard}/{name}" for name in names]
-        for start in range(0, len(found), NODES_A_TIME):
-            yield found[start : start + NODES_A_TIME]
+    def _stored(self, keys: Sequence[str], deadline: Deadline) -> dict[str, StoredEntry]:
+        """Some entries, as far as they are there."""
+        paths = [self._paths.entry(key) for key in keys]
+        nodes = zip(keys, paths, self._session.get_each(paths, deadline), strict=True)
+        return {
+            key: StoredEntry(unpacked(node.value, path), node.facts.modified, node.facts.version)
+            for key, path, node in nodes
+            if node is not None
+        }
+
+    def _listed_keys(self, deadline: Deadline) -> list[str]:
+        """The keys of all entries."""
+        listed = self._session.children_of_each(self._paths.shards, deadline)
+        return [key_of(name) for names in listed for name in names]
 
     @contextmanager
     def _moved(self, deadline: Deadline) -> Iterator[None]:

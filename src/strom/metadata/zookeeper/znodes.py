@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from urllib.parse import quote, unquote
 from zlib import crc32
 
 from strom.errors import MetadataCorrupt
-from strom.metadata.changes import VALUE_BYTES_MAX, is_key
+from strom.metadata.changes import KEY_BYTES_MAX, VALUE_BYTES_MAX, is_key
 
 FORMAT = 1
 """Raised when an older version could not read what we write."""
@@ -68,13 +69,23 @@ class NodePaths:
         return f"{self.head}/{node_name(key)}"
 
 
+_PLAIN_PART = r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*"
+_PLAIN_KEY = re.compile(rf"{_PLAIN_PART}(?:/{_PLAIN_PART})*")
+_PLAIN_NAME = re.compile(rf"{_PLAIN_PART}(?::{_PLAIN_PART})*")
+"""Keys in which nothing has to be percent-encoded, as nearly all are: there may be a million."""
+
+
 def node_name(key: str) -> str:
     """A key as the name of one node: slashes become colons."""
+    if _PLAIN_KEY.fullmatch(key):
+        return key.replace("/", ":")
     return quote(key, safe="/").replace("/", ":")
 
 
 def key_of(name: str) -> str:
     """The key of a node's name."""
+    if len(name) <= KEY_BYTES_MAX and _PLAIN_NAME.fullmatch(name):
+        return name.replace(":", "/")
     key = unquote(name.replace(":", "/"))
     if not is_key(key) or node_name(key) != name:
         raise MetadataCorrupt(f"{name!r} in ZooKeeper is not the name of an entry", name=name, reason="name")
