@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.errors import MetadataCorrupt
+from strom.model.document import canonical
 from strom.replication.bucket_entry import (
     Assignment,
     BucketEntry,
@@ -55,6 +56,23 @@ def _entries(draw: st.DrawFn) -> BucketEntry:
     )
 
 
+@st.composite
+def _whole_entries(draw: st.DrawFn) -> BucketEntry:
+    """Entries that lack nothing, with small numbers, so that a changed one is likely to name another copy."""
+    count = draw(st.integers(1, 4))
+    servers = draw(st.lists(st.integers(0, 12), min_size=count, max_size=count, unique=True))
+    replicas = tuple(Assignment(one, draw(st.integers(1, 12))) for one in servers)
+    return BucketEntry(
+        replicas,
+        tuple(draw(st.permutations(servers))),
+        leader=draw(st.sampled_from(servers)),
+        incarnation=draw(st.integers(0, 99)),
+        epoch=draw(st.integers(0, 99)),
+        in_sync=tuple(sorted(Member(one, CopyIdentity(f"d{one}", placement)) for one, placement in replicas)),
+        drawn=draw(st.integers(max(one.placement for one in replicas), 20)),
+    )
+
+
 @given(_entries())
 def test_what_is_written_is_read(entry: BucketEntry) -> None:
     assert decode_bucket("replicas/1/-/0", encode_bucket(entry)) == entry
@@ -65,6 +83,80 @@ def test_an_outline_says_what_the_entry_says(entry: BucketEntry) -> None:
     lacking = len(entry.in_sync) < len(entry.wanted) or entry.moving or entry.losses > 0
     expected = BucketOutline(entry.leader, entry.incarnation, list(entry.servers), lacking)
     assert outline_bucket("replicas/1/-/0", encode_bucket(entry)) == expected
+
+
+@given(_whole_entries(), st.data())
+def test_a_quick_look_at_an_entry_finds_what_a_thorough_one_finds(
+    entry: BucketEntry, data: st.DataObject
+) -> None:
+    value = encode_bucket(entry)
+    assert (
+        _quick_and_thorough(value)
+        == [BucketOutline(entry.leader, entry.incarnation, list(entry.servers), False)] * 2
+    )
+    digits = [at for at, one in enumerate(value) if chr(one).isdigit()]
+    at = data.draw(st.sampled_from(digits))
+    put = data.draw(st.sampled_from([b"", b"0", b"1", b"7", b"-", b"99999999999999999999"]))
+    quick, thorough = _quick_and_thorough(value[:at] + put + value[at + 1 :])
+    assert quick == thorough
+
+
+WHOLE = replace(
+    ENTRY,
+    losses=0,
+    in_sync=tuple(
+        Member(one, CopyIdentity(f"d{one}", placement)) for one, placement in sorted(ENTRY.replicas)
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("leader", 5),
+        ("leader", 2**31),
+        ("in_sync", [[4, "d4", 1, 0], [2, "d2", 1, 0], [7, "d7", 3, 0]]),
+        ("in_sync", [[2, "d2", 1, 0], [2, "d2", 1, 0], [7, "d7", 3, 0]]),
+        ("in_sync", [[2, "d2", 1, 0], [4, "d4", 1, 0], [8, "d8", 3, 0]]),
+        ("in_sync", [[2, "", 1, 0], [4, "d4", 1, 0], [7, "d7", 3, 0]]),
+        ("in_sync", [[2, "d" * 65, 1, 0], [4, "d4", 1, 0], [7, "d7", 3, 0]]),
+        ("replicas", [[4, 1], [2, 1], [2, 3]]),
+        ("replicas", [[4, 0], [2, 1], [7, 3]]),
+        ("replicas", [[4, 1], [2, 1], [7, 4]]),
+        ("wanted", [7, 4, 4]),
+        ("epoch", 2**31),
+        ("incarnation", 2**63),
+        ("drawn", 0),
+    ],
+)
+def test_a_quick_look_believes_nothing_that_a_thorough_one_refuses(key: str, value: object) -> None:
+    written = canonical(json.loads(encode_bucket(WHOLE)) | {key: value}).encode()
+    assert _quick_and_thorough(written) == [None, None]
+
+
+def test_a_quick_look_knows_the_numbers_that_json_has_not() -> None:
+    written = encode_bucket(WHOLE)
+    for number, other in (
+        (b'"epoch":12', b'"epoch":012'),
+        (b"[4,1]", b"[+4,1]"),
+        (b'"leader":4', b'"leader":4.0'),
+    ):
+        assert _quick_and_thorough(written.replace(number, other)) == [None, None]
+
+
+def test_a_server_beyond_the_highest_number_is_found_in_both_looks() -> None:
+    assert _quick_and_thorough(encode_bucket(WHOLE).replace(b"7", b"%d" % 2**31)) == [None, None]
+
+
+def _quick_and_thorough(value: bytes) -> list[BucketOutline | None]:
+    """What is found in an entry as we write it, and in one with blanks, which only a thorough look reads."""
+    found: list[BucketOutline | None] = []
+    for written in (value, value.replace(b",", b", ")):
+        try:
+            found.append(outline_bucket("r", written))
+        except MetadataCorrupt:
+            found.append(None)
+    return found
 
 
 def test_a_bucket_on_the_move_or_with_fewer_copies_in_sync_or_with_losses_lacks_something() -> None:

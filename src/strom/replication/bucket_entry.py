@@ -7,8 +7,10 @@ The format is in docs/formats/metadata.md.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from strom.errors import MetadataCorrupt
@@ -23,6 +25,9 @@ _read_json = json.JSONDecoder().decode
 """As ``json.loads``, without its guess of an encoding, which takes a third as long as reading does."""
 REPLICAS_MAX = 256
 """During a move a bucket has its old replicas and its new ones."""
+
+
+_PATTERN_COPIES_MAX = 8
 
 
 class Assignment(NamedTuple):
@@ -121,10 +126,58 @@ def decode_bucket(key: str, value: bytes) -> BucketEntry:
 
 def outline_bucket(key: str, value: bytes) -> BucketOutline:
     """Check a bucket's entry as ``decode_bucket`` does, and tell only its outline: there may be a million of them."""
+    whole = _whole_outline(value)
+    if whole is not None:
+        return whole
     found = _checked(key, value)
     servers, wanted = [server for server, _ in found["replicas"]], found["wanted"]
     lacking = len(found["in_sync"]) < len(wanted) or set(servers) != set(wanted) or found["losses"] > 0
     return BucketOutline(found["leader"], found["incarnation"], servers, lacking)
+
+
+def _whole_outline(value: bytes) -> BucketOutline | None:
+    """The outline of an entry that lacks nothing, as nearly all do; None: it must be looked at more closely.
+
+    It finds nothing right that ``_checked`` refuses, and takes a third of its time: numbers are equal if their digits
+    are, so most of them are never read as numbers.
+    """
+    copies = (value.count(b"[") - 3) // 2
+    match = _whole_entry(copies).fullmatch(value) if 0 < copies <= _PATTERN_COPIES_MAX else None
+    if match is None:
+        return None
+    drawn, epoch, *found = match.groups()
+    ids, rest = {one: int(one) for one in found[:copies]}, found[copies:]
+    servers, placements, wanted = rest[2:-copies:2], rest[3:-copies:2], rest[-copies:]
+    members, incarnation, leader = list(ids.values()), int(rest[0]), ids.get(rest[1])
+    if leader is None or not ids.keys() == set(servers) == set(wanted):
+        return None
+    if len(members) != copies or members != sorted(members) or members[-1] > SERVER_MAX:
+        return None
+    given = [int(one) for one in set(placements)]
+    if min(given) < 1 or max(given) > int(drawn):
+        return None
+    if int(epoch) > EPOCH_MAX or incarnation > NUMBER_MAX:
+        return None
+    return BucketOutline(leader, incarnation, [ids[one] for one in servers], False)
+
+
+@lru_cache(maxsize=_PATTERN_COPIES_MAX)
+def _whole_entry(copies: int) -> re.Pattern[bytes]:
+    """What ``encode_bucket`` writes of an entry with so many copies that lacks nothing. Numbers have at most 18 digits,
+    which are below ``NUMBER_MAX``; the incarnation may have 19."""
+    number, uncaught = rb"(0|[1-9][0-9]{0,17})", rb"(?:0|[1-9][0-9]{0,17})"
+    member = rb'\[%b,"[!#-\[\]-~]{1,%d}",%b,%b\]' % (number, DISK_CHARACTERS_MAX, uncaught, uncaught)
+    parts = {
+        b"drawn": number,
+        b"epoch": number,
+        b"in_sync": rb"\[%b\]" % b",".join([member] * copies),
+        b"incarnation": rb"(0|[1-9][0-9]{0,18})",
+        b"leader": number,
+        b"losses": b"0",
+        b"replicas": rb"\[%b\]" % b",".join([rb"\[%b,%b\]" % (number, number)] * copies),
+        b"wanted": rb"\[%b\]" % b",".join([number] * copies),
+    }
+    return re.compile(rb"\{%b\}" % b",".join(b'"%b":%b' % one for one in parts.items()))
 
 
 def may_name(value: bytes, server_id: int) -> bool:
