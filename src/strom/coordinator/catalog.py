@@ -23,6 +23,7 @@ from strom.coordinator.sink_rows import SinkRow, decode_sink
 from strom.coordinator.touched import Changed, ChangedEntries, Touched
 from strom.errors import DatabaseNotFound, MetadataCorrupt, PartitionNotFound, TableNotFound
 from strom.metadata.changes import Absent, VersionIs
+from strom.metadata.entry_map import EntryMap
 from strom.metadata.sharing_map import SharingMap
 from strom.metadata.store import Delta, Entry, Snapshot
 from strom.model.bucket import BucketId
@@ -48,8 +49,8 @@ class Catalog:
         """Use ``of``."""
         self.version = 0
         self.limits = limits
-        self._entries: SharingMap[str, Entry] = SharingMap()
-        """All but those of buckets, which ``replicas`` has: there may be a million."""
+        self._entries = EntryMap()
+        """All of them, shared with the store where it has them at hand: there may be a million."""
         self._databases: SharingMap[str, DatabaseEntry] = SharingMap()
         self._ids: SharingMap[str, SharingMap[str, int]] = SharingMap()
         """By database and name."""
@@ -78,35 +79,30 @@ class Catalog:
         """The coordinators that are announced, by name."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, limits: DecisionLimits) -> Catalog:
-        """The catalog of a whole snapshot."""
+    def of(cls, snapshot: Snapshot, limits: DecisionLimits, server_id: int | None = None) -> Catalog:
+        """The catalog of a whole snapshot; ``server_id``: as this tablet server needs it, see ``ReplicaRows``."""
         catalog = cls(limits)
-        by_kind, _ = catalog._take(Delta(0, snapshot.version, snapshot.entries, ()))
-        catalog._check_whole(Touched.of(by_kind, ChangedEntries({}, [])))
+        catalog.version, catalog._entries = snapshot.version, EntryMap.of(snapshot.entries)
+        kinds = catalog._entries.kinds()
+        put = {key: one for kind, rows in kinds.items() if kind != PREFIX for key, one in rows.each()}
+        by_kind = catalog._take_kinds(put, [])
+        catalog.replicas = ReplicaRows.of(catalog._entries.of_kind(PREFIX), server_id)
+        catalog._check_whole(Touched.of(by_kind, ()))
         return catalog
 
     def advanced(self, delta: Delta) -> tuple[Catalog, Touched]:
         """The catalog after what happened since this one, and what that touched."""
         assert delta.since == self.version
         catalog = copy(self)
-        touched = Touched.of(*catalog._take(delta))
+        touched = catalog._take(delta)
         catalog._check_whole(touched)
         return catalog, touched
 
     def delta_to(self, snapshot: Snapshot) -> Delta:
         """The delta to a later snapshot, found by comparing all entries: for a follower that missed too many deltas."""
-        put = {
-            key: entry
-            for key, entry in snapshot.entries.items()
-            if (known := self._known(key)) is None or known.version != entry.version
-        }
-        gone = [
-            key
-            for rows in (self._entries, self.replicas.entries)
-            for key in rows
-            if key not in snapshot.entries
-        ]
-        return Delta(self.version, snapshot.version, put, gone)
+        entries = EntryMap.of(snapshot.entries)
+        put, gone = entries.newer_than(self._entries), entries.gone_since(self._entries)
+        return Delta(self.version, snapshot.version, put, gone, entries)
 
     # --- databases and tables --------------------------------------------------------------------------------
 
@@ -231,8 +227,7 @@ class Catalog:
 
     def versioned_entry(self, bucket: BucketId) -> tuple[BucketEntry, int] | None:
         """The replica entry of a bucket, and the version to require of it."""
-        entry = self.replicas.get(bucket)
-        return None if entry is None else (entry, self.replicas.entries[keys.replicas(bucket)].version)
+        return self.replicas.versioned(bucket)
 
     def _led(self, table_id: int, partition_id: int | None) -> Led[TableEntry] | Led[Partition] | None:
         if partition_id is None:
@@ -291,26 +286,32 @@ class Catalog:
 
     def unchanged(self, key: str) -> VersionIs | Absent:
         """The requirement that an entry is still the one this catalog was made from."""
-        entry = self._known(key)
-        return Absent(key) if entry is None else VersionIs(key, entry.version)
-
-    def _known(self, key: str) -> Entry | None:
-        return (self.replicas.entries if key.startswith(PREFIX) else self._entries).get(key)
+        version = self._entries.version_of(key)
+        return Absent(key) if version is None else VersionIs(key, version)
 
     # --- making ----------------------------------------------------------------------------------------------
 
-    def _take(self, delta: Delta) -> tuple[Mapping[str, Changed], ChangedEntries]:
-        """Bring every part up to date with the changed entries, and return these: by kind, and those of buckets.
+    def _take(self, delta: Delta) -> Touched:
+        """Bring every part up to date with the changed entries, and return what they touched.
 
         Only while this catalog is being built.
         """
+        there = [key for key in delta.gone if key in self._entries]
         replicas = ChangedEntries(
             {key: entry for key, entry in delta.put.items() if key.startswith(PREFIX)},
-            [key for key in delta.gone if key in self.replicas.entries],
+            [key for key in there if key.startswith(PREFIX)],
         )
-        put = {key: entry for key, entry in delta.put.items() if not key.startswith(PREFIX)}
-        gone = [key for key in delta.gone if key in self._entries]
-        self.version, self._entries = delta.version, self._entries.changed(put, gone)
+        self.version = delta.version
+        self._entries = EntryMap.of(delta.entries or self._entries.changed(delta.put, there))
+        by_kind = self._take_kinds(
+            {key: entry for key, entry in delta.put.items() if not key.startswith(PREFIX)},
+            [key for key in there if not key.startswith(PREFIX)],
+        )
+        self.replicas, concerned = self.replicas.changed(self._entries.of_kind(PREFIX), replicas)
+        return Touched.of(by_kind, concerned)
+
+    def _take_kinds(self, put: Mapping[str, Entry], gone: Sequence[str]) -> Mapping[str, Changed]:
+        """Bring every part but that of the buckets up to date; return the changes by kind."""
         by_kind: dict[str, Changed] = {}
         for key in gone:
             by_kind.setdefault(key.partition("/")[0], Changed({}, [])).gone.append(key)
@@ -335,8 +336,7 @@ class Catalog:
         for kind, take in takers.items():
             if kind in by_kind:
                 take(by_kind[kind])
-        self.replicas = self.replicas.changed(replicas)
-        return by_kind, replicas
+        return by_kind
 
     def _take_databases(self, changed: Changed) -> None:
         found = [entries.decode_database(key, value) for key, value in changed.put.items()]

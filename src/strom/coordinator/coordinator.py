@@ -37,9 +37,13 @@ class News(NamedTuple):
 class Coordinator:
     """Keeps the newest catalog of a store and performs commands on it."""
 
-    def __init__(self, store: MetadataStore, limits: DecisionLimits | None = None) -> None:
+    def __init__(
+        self, store: MetadataStore, limits: DecisionLimits | None = None, server_id: int | None = None
+    ) -> None:
+        """``server_id``: of the tablet server whose catalog this is; see ``ReplicaRows``."""
         self._store = store
-        self._newest = Newest(News(Catalog.of(store.read(), limits or DecisionLimits()), Touched()))
+        catalog = Catalog.of(store.read(), limits or DecisionLimits(), server_id)
+        self._newest = Newest(News(catalog, Touched()))
 
     @property
     def catalog(self) -> Catalog:

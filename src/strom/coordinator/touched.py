@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,11 +47,11 @@ class Touched:
     partitions: frozenset[PartitionOf] = frozenset()
     servers: bool = False
     buckets: frozenset[BucketId] = frozenset()
-    """Buckets whose replica entries changed: that touches no table."""
+    """Buckets whose replica entries changed, as far as they concern this process: that touches no table."""
 
     @classmethod
-    def of(cls, by_kind: Mapping[str, Changed], replicas: ChangedEntries) -> Touched:
-        """Built from the entries that changed, by kind; those of buckets apart."""
+    def of(cls, by_kind: Mapping[str, Changed], replicas: Iterable[str]) -> Touched:
+        """Built from the entries that changed, by kind; of those of buckets, the keys."""
         found = {kind: [*changed.put, *changed.gone] for kind, changed in by_kind.items()}
         names = frozenset((database, table) for _, database, table in map(_parts, found.get("names", ())))
         ids = {id_in(key, 1) for kind in ("tables", "schemas", "lake") for key in found.get(kind, ())}
@@ -60,7 +60,7 @@ class Touched:
             PartitionOf(id_in(key, 1), id_in(key, 2)) for key in found.get("partitions", ())
         )
         servers = any(kind in found for kind in ("servers", "alive", ACTIVE, "operations"))
-        buckets = frozenset(map(bucket_in, (*replicas.put, *replicas.gone)))
+        buckets = frozenset(map(bucket_in, replicas))
         return cls(names, frozenset(ids), partitions, servers, buckets)
 
     def __bool__(self) -> bool:

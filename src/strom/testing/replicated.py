@@ -266,7 +266,7 @@ class ReplicaServer:
     async def _serve(self, life: Life) -> None:
         cluster = self._cluster
         world, settings, metrics = cluster.world(life, self.disk), cluster.settings, Metrics()
-        coordinator = Coordinator(_SeenStore(life, cluster.store, self), cluster.limits())
+        coordinator = Coordinator(_SeenStore(life, cluster.store, self), cluster.limits(), self.server_id)
         view = CatalogView(coordinator, world.offload, alone=False)
         ports = self._ports = Ports(world, settings, metrics, server_type=TABLET_TYPE)
         links = _Links(world, view)

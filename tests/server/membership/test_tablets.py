@@ -78,6 +78,19 @@ def test_a_server_is_registered_with_its_process_disk_rack_and_addresses() -> No
     simulated(main)
 
 
+def test_a_tablet_server_indexes_its_own_copies_only() -> None:
+    async def main(machines: SimulatedMachines) -> None:
+        await started(machines, "c1")
+        server = await machines.start_tablet("t7", 7)
+        assert server._view is not None
+        rows = server._view.catalog.replicas
+        assert rows.on(7) == []
+        with pytest.raises(AssertionError, match="what it has itself"):
+            rows.on(8)
+
+    simulated(main)
+
+
 def test_the_buckets_of_a_killed_server_are_led_by_others_within_a_moment() -> None:
     async def main(machines: SimulatedMachines) -> None:
         await cluster(machines)

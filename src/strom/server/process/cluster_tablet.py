@@ -107,7 +107,7 @@ class ClusterTablet:
         wait = MetadataWait(self._web, f"tablet server {self.server_id}")
         opening = partial(world.offload.run, self._open_store, False)
         store = self._store = await wait.until_answered(opening, NO_CLUSTER_YET)
-        reading = partial(world.offload.run, Coordinator, store, limits_of(settings))
+        reading = partial(world.offload.run, Coordinator, store, limits_of(settings), self.server_id)
         coordinator = await wait.until_answered(reading)
         view = self._view = CatalogView(coordinator, world.offload, alone=False)
         links = self._links = ServerLinks(world, self._secret, view)

@@ -347,6 +347,9 @@ def _left_behind(bucket: BucketId, error: OSError) -> None:
 
 def led_by(server_id: int, table: TableEntry, catalog: Catalog) -> list[BucketId]:
     """The buckets of one table that a server leads."""
+    if len(catalog.replicas):
+        led = catalog.replicas.led_by(server_id, table.table_id)
+        return [bucket for bucket in led if catalog.has_bucket(bucket)]
     if not table.partitioned:
         return _led(server_id, table, None, catalog)
     parts = catalog.partitions_of(table.table_id)
@@ -354,6 +357,8 @@ def led_by(server_id: int, table: TableEntry, catalog: Catalog) -> list[BucketId
 
 
 def _led(server_id: int, table: TableEntry, partition_id: int | None, catalog: Catalog) -> list[BucketId]:
+    if len(catalog.replicas):
+        return [one for one in led_by(server_id, table, catalog) if one.partition_id == partition_id]
     buckets = (BucketId(table.table_id, partition_id, number) for number in range(table.bucket_count))
     return [bucket for bucket in buckets if catalog.leader_of(bucket) == server_id]
 
