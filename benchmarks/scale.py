@@ -1,16 +1,19 @@
 """What would 1,000 tablet servers and a million buckets cost? ``python -m benchmarks.scale [--servers N --buckets N]``
 
 Nobody here has 1,000 machines. But the decisions are pure and the metadata are bytes: so the real placement, catalog
-and elections run on a cluster of that size in memory, and what ZooKeeper and a process that reads it do is measured
-with a part of the entries on a real one on loopback, and multiplied.
+and elections run on a cluster of that size in memory, and a real ZooKeeper on loopback has all its entries, which one
+tablet server and one coordinator read and follow. With ``--sample`` it has a part of them only, and what was measured
+is multiplied.
 
 Expected, and why:
 
     3,000 leaders elected again    below 5 s: 6 commits of 500 buckets, some 30 ms to decide and 100 ms in ZooKeeper
     ZooKeeper                      about 0.4 GB of nodes: 300 bytes and a path for each entry; Java needs as much again
     watches                        2 for each process, on the head and its children: none for a single bucket
-    memory of every server         1 to 2 GB: each keeps all entries, because each answers metadata calls
-    start of a server              a minute of CPU: it reads and checks a million entries
+    memory of every server         below 300 MB: each keeps all entries, because each answers metadata calls, but packed
+    start of a server              below 10 s of CPU: it reads a million entries and decodes those of its own copies
+    start of a coordinator         below 15 s of CPU: it decodes, checks and indexes all of them
+    a change that concerns others  some microseconds for an entry at each server: it is kept, not decoded
     bytes between zones            for 1 GB written 2.0 GB to the copies in the other two, 0.67 GB from writers there
 
 Figures of a busy machine: CPU seconds are compared, not the clock, except for ZooKeeper's answers.
@@ -29,8 +32,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import TypeVar
 
 import pyarrow as pa
@@ -54,6 +59,7 @@ from strom.replication.assignment import ServerLoad, assign
 from strom.replication.bucket_entry import Assignment, BucketEntry, encode_bucket
 from strom.replication.member import CopyIdentity, Member
 from strom.replication.registration import DataDisk, Registration
+from strom.runtime.memory import give_back
 from strom.server.status.cluster_facts import cluster_facts
 from strom.testing.zookeeper import ZooKeeperProcess
 
@@ -65,20 +71,23 @@ TABLE_BUCKETS = 1_000
 ASKED_LEADERS = 3_000
 """Leaders that are lost at once: those of several servers of one zone where one has fewer."""
 ROUNDS = 10
+COORDINATOR = "coordinator"
+A_SERVER = "1"
 LIMITS = DecisionLimits(replicated=True, replication_factor_default=FACTOR)
 
 
 def main() -> None:
     options = _options()
     if options.read:
-        print(json.dumps(read_as_a_server(options.read)))
+        read_as(options.read, None if options.read_as == COORDINATOR else int(options.read_as))
         return
     found: dict[str, object] = {"servers": options.servers, "buckets": options.buckets}
     entries = _stage("placement", found, lambda: placed(options.servers, options.buckets))
     found |= shape(entries)
     catalog_figures(options.servers, entries, found)
     with tempfile.TemporaryDirectory(prefix="strom-scale-") as folder:
-        found |= zookeeper_figures(Path(folder), options.servers, entries, options.sample, found)
+        sample = min(options.sample or len(entries), len(entries))
+        found |= zookeeper_figures(Path(folder), options.servers, entries, sample, found)
     print(json.dumps(found, indent=2))
 
 
@@ -112,12 +121,14 @@ def _entry(wanted: Sequence[int]) -> BucketEntry:
     )
 
 
+@cache
 def _disk(server: int) -> str:
-    return f"{server:032x}"
+    return Random(server).randbytes(16).hex()  # as random as a real one: that is what packing cannot shorten
 
 
+@cache
 def _incarnation(server: int) -> int:
-    return 2**61 + server
+    return 1 + Random(-1 - server).randrange(2**62)
 
 
 def shape(entries: Mapping[str, bytes]) -> dict[str, object]:
@@ -196,7 +207,7 @@ def zookeeper_figures(
 ) -> dict[str, object]:
     """Measured with ``sample`` entries on a real ZooKeeper, multiplied to all."""
     some = dict(islice(entries.items(), sample))
-    zookeeper = ZooKeeperProcess(folder, _free_port(), memory_mb=1024).start()
+    zookeeper = ZooKeeperProcess(folder, _free_port(), memory_mb=1024 + sample // 500).start()
     try:
         options = ZooKeeperOptions(zookeeper.address)
         store = ZooKeeperStore.open(options)
@@ -205,39 +216,73 @@ def zookeeper_figures(
             store.commit([], puts)
         java_us = 1e6 * (cpu_seconds(zookeeper.pid) - began) / len(some)
         commits = [_timed(lambda: store.commit([], next(_some(some)))) for _ in range(ROUNDS)]
+        readers = {one: _reader(zookeeper.address, one, store, some) for one in (A_SERVER, COORDINATOR)}
         store.close()
-        read = _reader(zookeeper.address)
+        java_bytes = resident_bytes(zookeeper.pid)
     finally:
         zookeeper.kill()
+    times = len(entries) / len(some)
     return {
         **_multiplied(servers, entries, some, commits, known),
+        "entries_in_zookeeper": len(some),
         "zookeeper_java_us_per_entry": java_us,
-        "start_of_a_server_cpu_s": read["cpu_s"] * len(entries) / len(some),
-        "start_of_a_server_clock_s": read["clock_s"] * len(entries) / len(some),
-        "memory_of_a_server_gb": read["bytes"] / len(some) * len(entries) / 1e9,
+        "zookeeper_resident_gb": java_bytes / 1e9,
+        **{
+            f"{name}_of_a_{'coordinator' if one == COORDINATOR else 'server'}_{unit}": read[unit] * times
+            for one, read in readers.items()
+            for name, unit in (
+                ("start", "cpu_s"),
+                ("start", "clock_s"),
+                ("memory", "gb"),
+                ("peak", "peak_gb"),
+            )
+        },
+        "us_per_changed_entry_at_a_server": readers[A_SERVER]["us_per_change"],
+        "us_per_changed_entry_at_a_coordinator": readers[COORDINATOR]["us_per_change"],
     }
 
 
-def _reader(address: str) -> dict[str, float]:
-    """A process of its own reads all, so that its memory is known."""
-    command = [sys.executable, "-m", "benchmarks.scale", "--read", address]
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+def _reader(address: str, who: str, store: ZooKeeperStore, entries: Mapping[str, bytes]) -> dict[str, float]:
+    """A process of its own reads all, so that its memory is known, and then follows the changes of an election."""
+    command = [sys.executable, "-m", "benchmarks.scale", "--read", address, "--read-as", who]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        found: dict[str, float] = json.loads(reader.stdout.readline())
+        print(f"{who} read: {found}", file=sys.stderr, flush=True)
+        step = max(1, len(entries) // ASKED_LEADERS)
+        changed = dict(islice(entries.items(), 0, None, step))
+        for puts in _some(changed):
+            store.commit([], puts)
+        print(len(changed), file=reader.stdin, flush=True)
+        found["us_per_change"] = float(reader.stdout.readline())
+        print(f"{who} followed: {found['us_per_change']} us per entry", file=sys.stderr, flush=True)
+    assert reader.returncode == 0
     return found
 
 
-def read_as_a_server(address: str) -> dict[str, float]:
-    """What a server does with the metadata when it starts."""
+def read_as(address: str, server_id: int | None) -> None:
+    """What a tablet server, or a coordinator, does with the metadata when it starts, and when others change them."""
     before, cpu, clock = resident_bytes(os.getpid()), time.process_time(), time.perf_counter()
     store = ZooKeeperStore.open(ZooKeeperOptions(address))
-    catalog = Catalog.of(store.read(), LIMITS)
-    assert len(catalog.replicas)
-    figures = {
-        "cpu_s": time.process_time() - cpu,
-        "clock_s": time.perf_counter() - clock,
-        "bytes": float(resident_bytes(os.getpid()) - before),
-    }
+    coordinator = Coordinator(store, LIMITS, server_id)
+    assert len(coordinator.catalog.replicas)
+    spent = time.process_time() - cpu
+    figures = {"cpu_s": spent, "clock_s": time.perf_counter() - clock}
+    figures |= {"peak_gb": (_peak_bytes() - before) / 1e9}
+    give_back()  # as a server does when a rush is over
+    figures |= {"gb": (resident_bytes(os.getpid()) - before) / 1e9}
+    print(json.dumps(figures), flush=True)
+    changed = int(sys.stdin.readline())
+    coordinator.catch_up()
+    print(1e6 * (time.process_time() - cpu - spent) / changed, flush=True)
     store.close()
-    return figures
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process ever had."""
+    line = next(one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
 
 
 def _multiplied(
@@ -292,7 +337,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--servers", type=int, default=1_000)
     parser.add_argument("--buckets", type=int, default=1_000_000)
     parser.add_argument("--read", default="", help="only read what a ZooKeeper at this address holds")
-    parser.add_argument("--sample", type=int, default=50_000, help="entries that go to a real ZooKeeper")
+    parser.add_argument("--read-as", default=COORDINATOR, help="a server's id, or the coordinator")
+    parser.add_argument("--sample", type=int, default=0, help="entries that go to a real ZooKeeper; 0: all")
     return parser.parse_args()
 
 
