@@ -96,7 +96,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("join_delta", "times faster", "delta join"),
         Row("join_delta", "CPU", "delta join, CPU seconds"),
     ),
-    "three copies on three servers": (
+    "three copies, all servers on one machine": (
         Row(
             "cluster_pause",
             "writer.*is killed, median",

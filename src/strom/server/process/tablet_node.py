@@ -66,6 +66,7 @@ from strom.server.tablets.tablets import Tablets
 
 LANE_THREADS = 3
 SYNC_THREADS = 4
+COPY_THREADS = 2
 
 
 class TabletNode:
@@ -158,12 +159,13 @@ class TabletNode:
         )
 
     def _make_threads(self) -> None:
-        """The threads: for short work on tablets, for syncs, and for long jobs."""
+        """The threads: for short work on tablets, for syncs, for long jobs, and for files that are copied."""
         self._tasks, self._commit_tasks = Tasks(), Tasks()
         self._lanes = _threads(self._world, LANE_THREADS)
         self._syncs = _threads(self._world, SYNC_THREADS)
         self._compiling_thread = _threads(self._world, 1)
         self._job_threads = _threads(self._world, self._settings["kv.jobs"])
+        self._copy_threads = _threads(self._world, COPY_THREADS)
         self._core_wait = CoreWait() if isinstance(self._lanes, ThreadOffload) else None
 
     def _writing(self, turns: Turns, budget: Budget) -> tuple[Writes, StageCalls, CutCalls]:
@@ -205,6 +207,7 @@ class TabletNode:
             self._commit,
             self._checkpoints,
             self._world.offload,
+            self._copy_threads,
             self._world.files,
             self._world.clock,
             ReplicaSettings.of(self._settings),
@@ -315,6 +318,7 @@ class TabletNode:
         self._lanes.close()
         self._syncs.close()
         self._job_threads.close()
+        self._copy_threads.close()
         self._compiling_thread.close()
         if self._core_wait is not None:
             self._core_wait.close()

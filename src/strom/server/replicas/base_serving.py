@@ -30,10 +30,12 @@ TIDY_EVERY_S = 30.0
 class BaseServing:
     """Answers for the buckets that this server leads."""
 
-    def __init__(self, find: FindReplica, holds: BaseHolds, readers: Offload) -> None:
+    def __init__(self, find: FindReplica, holds: BaseHolds, readers: Offload, copiers: Offload) -> None:
+        """``copiers`` read what nobody waits for: base files."""
         self._find = find
         self._holds = holds
         self._readers = readers
+        self._copiers = copiers
 
     async def copy_stage(self, request: CopyStageRequest) -> Message:
         """A piece of a sealed stage; StageNotFound when it was dropped."""
@@ -63,7 +65,7 @@ class BaseServing:
             return _listing(leading, base)
         self._holds.touch(bucket, server_id, held)
         position, most = request.position or 0, _bounded(request.max_bytes)
-        piece = await self._readers.run(
+        piece = await self._copiers.run(
             leading.tablet.copy.read_copy_file, server_id, request.file, position, most
         )
         return CopyBaseResponse(

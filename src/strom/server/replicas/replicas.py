@@ -71,13 +71,15 @@ class Replicas:
         commit: GroupCommit,
         checkpoints: Checkpoints,
         readers: Offload,
+        copiers: Offload,
         files: Files,
         clock: Clock,
         settings: ReplicaSettings,
         ask: AskServer,
         small_calls_about: Callable[[], bool],
     ) -> None:
-        """``small_calls_about``: whether clients make small calls here."""
+        """``copiers`` read and write base files, behind everything that is served. ``small_calls_about``: whether
+        clients make small calls here."""
         self.home = home
         self.clock = clock
         self.holds = BaseHolds(clock, hold_s_max=settings.copy_hold_ms_max / 1000)
@@ -118,7 +120,7 @@ class Replicas:
             home.server_id,
             tablets,
             files,
-            readers,
+            copiers,
             self._tasks,
             self._ask_base,
             CopyRate(clock, settings.copy_bytes_per_s),
@@ -126,7 +128,7 @@ class Replicas:
         self._needs = FollowerNeeds(
             commit, checkpoints, clock.now_ms, self.look, copying.begin, small_calls_about
         )
-        self.bases = BaseServing(self.find, self.holds, readers)
+        self.bases = BaseServing(self.find, self.holds, readers, copiers)
         view.watch(self._changed)
 
     def __iter__(self) -> Iterator[BucketReplica]:
