@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from cli.command import strom
 from strom.testing.process import ServerProcess
 
@@ -216,3 +218,10 @@ def test_another_key_than_the_table_has_is_refused(server: ServerProcess, tmp_pa
     other = strom(*words, "other", server=at)
     assert other.code == 1
     assert "has the primary key id, not other: leave --primary-key out" in other.err
+
+
+@pytest.mark.parametrize("words", [["upsert", "t"], ["delete", "t", "--file"]], ids=["upsert", "delete"])
+def test_a_file_that_is_not_there_is_told_before_a_server_is_asked(words: list[str]) -> None:
+    ran = strom(*words, "nowhere.csv", server="localhost:1")
+    assert ran.code == 2
+    assert "there is no file nowhere.csv" in ran.err

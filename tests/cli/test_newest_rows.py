@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from strom.cli.scan import STEP_GROWTH, _read_back
+from strom.cli.scan import STEP_GROWTH, _newest, _read_back
 from strom.client.read.changelog import COMMIT_TIMESTAMP
 
 Key = tuple[str | None, int]
@@ -67,3 +70,28 @@ def test_it_ends_where_the_log_begins() -> None:
     log = Log(30, 7)
     assert sorted(log.newest(100, first=10)) == [14, 14, 21, 21, 28, 28]
     assert all(start[key] >= 10 for start, _ in log.asked for key in BUCKETS)
+
+
+def test_of_a_bucket_that_has_many_matches_those_that_are_newer_than_others_are_read_too() -> None:
+    """The first steps read equally far back in every bucket: one may be written rarely, another all the time."""
+    times = {0: [10, 20, 1000, 1001, 1002, 1003], 1: [1, 2, 3, 4, 5, 6]}
+    schema = pa.schema([("id", pa.int64())])
+
+    def changelog(*, start: Any, end: dict[Key, int], **_named: Any) -> SimpleNamespace:
+        found = []
+        for bucket, each in times.items():
+            for offset, at in enumerate(each[: end[None, bucket]]):
+                first = start[None, bucket] if isinstance(start, Mapping) else 0
+                moment = None if isinstance(start, Mapping) else start
+                if offset >= first and (
+                    moment is None or dt.datetime.fromtimestamp(at / 1000, dt.UTC) >= moment
+                ):
+                    found.append((at, 10 * at + bucket))
+        facts = pa.array([at for at, _ in found], pa.timestamp("ms", "UTC"))
+        columns = {COMMIT_TIMESTAMP: facts, "id": pa.array([one for _, one in found], pa.int64())}
+        return SimpleNamespace(to_arrow=lambda: pa.table(columns))
+
+    buckets = [SimpleNamespace(partition=None, bucket=one, high_watermark=6, start_offset=0) for one in times]
+    table = SimpleNamespace(describe=lambda: SimpleNamespace(buckets=buckets), changelog=changelog)
+    _, batches = _newest(cast(Any, table), 3, None, "id > 0", schema)
+    assert [row["id"] for batch in batches for row in batch.to_pylist()] == [10010, 10020, 10030]

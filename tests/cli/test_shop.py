@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from strom.cli.demo import shop as shops
 from strom.cli.demo.shop import Shop
 
 
@@ -17,7 +19,17 @@ class Kept:
         self.rows: dict[int, dict[str, Any]] = {}
         self.changes = 0
 
-    def upsert(self, rows: list[dict[str, Any]]) -> None:
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Its writer keeps nothing back."""
+
+    def writer(self) -> Kept:
+        return self
+
+    def upsert(self, given: list[dict[str, Any]] | pa.RecordBatch) -> None:
+        rows = given if isinstance(given, list) else given.to_pylist()
         assert len({row[self.key] for row in rows}) == len(rows), "a key is written once in a step"
         self.rows.update({row[self.key]: row for row in rows})
         self.changes += len(rows)
@@ -35,10 +47,20 @@ class Tables:
     """A database of two tables."""
 
     def __init__(self) -> None:
-        self.kept = {name: Kept(f"{name[:-1]}_id") for name in ("orders", "payments")}
+        self.kept = {name: Kept(f"{name[:-1]}_id") for name in ("orders", "payments", "customers")}
 
     def table(self, name: str) -> Kept:
         return self.kept[name.rpartition(".")[2]]
+
+
+def test_a_shop_knows_its_customers_however_many_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shops, "BATCH_ROWS", 50)
+    tables = Tables()
+    shop = Shop(tables)  # type: ignore[arg-type]
+    customers = tables.kept["customers"]
+    assert shop.welcome(130) == customers.changes == 2 * 130 + 13
+    assert customers.rows == shop.customers
+    assert len(shop.customers) == 117
 
 
 @pytest.mark.parametrize("seed", range(5))

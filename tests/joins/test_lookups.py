@@ -63,6 +63,7 @@ def test_rows_that_find_many_go_on_in_batches_that_are_not_too_large(
     server: ServerProcess, words: strom.Table, monkeypatch: pytest.MonkeyPatch, how: str, cache_rows: int
 ) -> None:
     monkeypatch.setattr(lookup_join, "ROWS_TOGETHER", 50)
+    monkeypatch.setattr("strom.api.matching.KEYS_MOST", 20)
     asked = [None, 3, 99, 3, *range(KEYS), None]
     work = work_of(server, words, how=how, cache_rows=cache_rows)
     found = list(work(iter([numbers(*asked)])))

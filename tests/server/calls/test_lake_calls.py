@@ -185,6 +185,16 @@ def test_a_late_report_is_not_stored_and_a_rebuild_is(either: ServerProcess) -> 
     on(either, test)
 
 
+def test_the_lake_of_a_table_that_is_not_there_is_asked_for_in_vain(either: ServerProcess) -> None:
+    async def test(place: Place) -> None:
+        known = await place.admin.describe_id(place.info.table_id)
+        assert known.path == place.path
+        with pytest.raises(TableNotFound, match="no table with id 1000000"):
+            await place.admin.describe_id(1_000_000)
+
+    on(either, test)
+
+
 def test_a_quarantined_table_is_given_to_nobody_until_it_is_rebuilt(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
         await place.fill()
