@@ -32,6 +32,16 @@ def test_rows_older_than_every_wanted_column_are_nulls(grown: strom.Table) -> No
     assert found.column("b").to_pylist() == [None, None, None, "x"]
 
 
+def test_what_one_handle_learns_all_of_its_connection_know(either: ServerProcess) -> None:
+    with strom.connect(either.address) as db:
+        db.drop_table("learned", if_missing="ignore")
+        one = db.create_table("learned", pa.schema([("a", pa.int64())]))
+        other = db.table("learned")
+        assert other.info.schema.names == ("a",)
+        one.add_column("b", pa.string())
+        assert one.info.schema.names == other.info.schema.names == ("a", "b")
+
+
 def test_filters_see_the_new_column_of_old_rows_as_null(grown: strom.Table) -> None:
     assert grown.scan(columns=["b"], where="b is null").to_arrow().num_rows == 3
     assert grown.scan(where="b = 'x'").to_arrow().to_pylist() == [{"a": 4, "b": "x"}]
