@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from api import test_tail_patience as patience
+from cli import test_newest_rows as newest_rows
 from client import test_lake_status as lake_behind
 from client.plan import test_left_out as left_out
 from client.read import test_reading as reading
@@ -21,9 +22,12 @@ from client.write import test_writer as writing
 from coordinator import test_coordinator as coordinating
 from coordinator import test_key_tables as key_tables
 from coordinator import test_lake_records as lake_records
+from coordinator import test_operations as operations
 from coordinator import test_races as races
+from coordinator import test_replicas as copies
 from coordinator import test_sinks as sinks
 from coordinator import test_term as terms
+from coordinator import test_tiering as rounds
 from lake.rounds import test_parts as parts
 from lake.upkeep import test_compaction as compaction
 from log import test_alike_runs as alike_runs
@@ -35,44 +39,56 @@ from model import test_types as types
 from moving import test_avro_file as avro_file
 from moving import test_table_metadata as table_metadata
 from planted.planting import planted
+from record import test_batch_check as batch_check
 from record import test_filter as filters
 from record import test_statistics as statistics
 from replicas import test_pull_sessions as pulls
+from replication import test_bucket_entry as bucket_entries
 from replication import test_rebalance as rebalances
 from replication import test_stage_journal as journals
 from rpc import test_flow as flow
 from rpc import test_login as login
 from runtime import test_tasks as tasks
+from server.background import test_decision_rollout as rollouts
 from server.calls import test_lookup_limits as lookup_limits
+from server.links import test_pull_answers as answers
+from server.links import test_server_links as links
 from sql import test_streamed_rows as streamed_rows
 from strom.aio import tail as aio_tail
+from strom.cli import scan
 from strom.client.admin import lake_status
 from strom.client.plan import offsets
 from strom.client.read import tail
 from strom.client.write import fast_lane, write_call
-from strom.coordinator import alter, lake, partitions, tables
+from strom.coordinator import alter, lake, new_copies, partitions, tables, tiering
 from strom.coordinator import coordinator as coordinator_view
 from strom.coordinator import sinks as sink_commands
+from strom.coordinator.operations import losses
 from strom.lake.rounds import parts as round_parts
 from strom.lake.upkeep import compaction_plan
 from strom.log import chain_writer, entry_run, groups
+from strom.log.copies import pulled
 from strom.metadata import sharing_map as maps
 from strom.model import type_text
 from strom.model import types as model_types
 from strom.model.filters import predicate_text
 from strom.moving import avro_file as avro
 from strom.moving import table_metadata as moved
+from strom.record import columns as record_columns
 from strom.record import filter as record_filter
 from strom.record import statistics as record_statistics
-from strom.replication import rebalance, stage_journal
+from strom.replication import bucket_entry, rebalance, stage_journal
 from strom.rpc import budget, login_delays
 from strom.rpc import flow as rpc_flow
 from strom.runtime import tasks as owned
+from strom.server.background import decision_rollout
 from strom.server.calls.keys import bucket_lookup
-from strom.server.replicas import pull_sessions
+from strom.server.links import server_links
+from strom.server.replicas import pull_answers, pull_sessions
 from strom.sql import streaming
 from strom.tablet import publishing, stages
 from strom.testing import memory_transport
+from tablet import test_copies as tablet_copies
 from tablet import test_groups as tablet_groups
 from tablet import test_skipping as skipping
 from testing import test_memory_network as memory_network
@@ -368,6 +384,91 @@ BUGS = {
         "needed = frozenset(self._full.names)",
         "needed = frozenset(given)",
         case(streamed_rows.test_a_filter_is_computed_from_columns_that_nobody_named, ["a"]),
+    ),
+    "an entry whose copies are in another order is moving": Bug(
+        bucket_entry,
+        "return set(self.servers) != set(self.wanted)",
+        "return self.servers != self.wanted",
+        bucket_entries.test_a_bucket_on_the_move_or_with_fewer_copies_in_sync_or_with_losses_lacks_something,
+    ),
+    "NULL is a value where it is shouted": Bug(
+        predicate_text,
+        'self.token.lower() == "null"',
+        'self.token == "null"',
+        case(texts.test_text_that_makes_no_sense_is_refused_with_the_place, "price = NULL", 8, "is null"),
+    ),
+    "a round that was given up ended well": Bug(
+        tiering,
+        'LastRound(now_ms, error or "it was given up")',
+        "LastRound(now_ms, error)",
+        case(
+            rounds.test_a_failed_round_pauses_its_table_longer_and_longer_but_not_for_ever,
+            None,
+            "it was given up",
+        ),
+    ),
+    "only the first stage of a proposal is checked": Bug(
+        sink_commands,
+        "for one in proposal.stages:\n        if len(",
+        "for one in proposal.stages[:1]:\n        if len(",
+        case(
+            sinks.test_a_proposal_that_makes_no_sense_is_refused,
+            {"stages": [sinks.listed(2, 1, 0), sinks.listed(1, 1)]},
+        ),
+    ),
+    "a recovery forgets what the table promises": Bug(
+        losses,
+        "elections.recover(entry, catalog.registrations, found, promise)",
+        'elections.recover(entry, catalog.registrations, found, promise._replace(durability="os"))',
+        operations.test_under_group_a_power_loss_is_no_loss,
+    ),
+    "a bucket made while no server lives has no leader": Bug(
+        new_copies,
+        " or {one.server_id for one in servers}\n",
+        "\n",
+        copies.test_where_no_server_seems_to_live_every_copy_is_in_sync,
+    ),
+    "a bucket that fails waits four times as long each time": Bug(
+        decision_rollout,
+        "            if known is not None and known.again_at > now:\n                return\n",
+        "",
+        rollouts.test_a_bucket_that_fails_is_asked_again_after_twice_as_long_each_time_and_within_a_second,
+    ),
+    "stages are read on the loop": Bug(
+        pull_answers,
+        "        if leading.journal.end > self.question.journal:\n            return True\n",
+        "",
+        case(answers.test_what_takes_long_to_read_is_not_read_on_the_loop, 4, 7, 0, True),
+    ),
+    "only the first column that must not be NULL is checked": Bug(
+        record_columns,
+        "for node, name in self.required:",
+        "for node, name in self.required[:1]:",
+        case(batch_check.test_every_column_that_must_not_be_null_is_checked, "b"),
+    ),
+    "every question to a server makes a new link": Bug(
+        server_links,
+        "self._links[server_id] = link",
+        "pass",
+        links.test_a_server_is_asked_on_one_link_which_follows_it_to_a_new_address,
+    ),
+    "the newest rows are looked for from the newest on": Bug(
+        scan,
+        "_instant(_times(newest)[0])",
+        "_instant(_times(newest)[-1])",
+        newest_rows.test_of_a_bucket_that_has_many_matches_those_that_are_newer_than_others_are_read_too,
+    ),
+    "entries are read past the end": Bug(
+        entry_run,
+        "(len(source) - start) // size",
+        "len(source) // size",
+        alike_runs.test_no_octet_of_an_entry_can_change_unnoticed_within_a_run,
+    ),
+    "a follower forgets that a group overwrote the rest": Bug(
+        pulled,
+        "Origin(self.number, self.sink, self.sink_epoch, self.overwrite)",
+        "Origin(self.number, self.sink, self.sink_epoch, False)",
+        case(tablet_copies.test_a_follower_knows_which_group_overwrote_the_rest, "log"),
     ),
 }
 
