@@ -20,8 +20,11 @@ from strom.kv.definition import KeyDefinition
 from strom.kv.index import resident
 from strom.kv.index.index_budget import IndexBudget
 from strom.kv.runs import merging
+from strom.kv.runs.run_layout import RunRef
+from strom.kv.runs.run_reads import RunReads
 from strom.kv.snapshot import stored_runs
 from strom.kv.snapshot.manifest import MANIFEST_VERSION, read_manifest
+from strom.kv.snapshot.stored_runs import open_tiles
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits
@@ -302,3 +305,11 @@ def test_what_a_writer_found_stays_although_readers_need_the_room(tmp_path: Path
     assert found(tablet, list(range(1_000))) == expected
     assert rows_of(tablet) == expected
     tablet.close()
+
+
+@pytest.mark.parametrize("places", [[(0, 1), (0, 1)], [(0, 1), (0, 2)], [(1, 1), (0, 1), (1, 1)]])
+def test_runs_whose_tiles_overlap_are_refused(tmp_path: Path, places: list[tuple[int, int]]) -> None:
+    refs = [RunRef(*place, "index-a", 0, 1, 1, 1, 1) for place in places]
+    refs.insert(1, RunRef(3, 2, "index-a", 0, 1, 1, 1, 1))
+    with pytest.raises(StoreCorrupt, match=r"overlap|twice"):
+        open_tiles(LocalFiles(), str(tmp_path), refs, RunReads())

@@ -146,6 +146,7 @@ def _server(connection: Connection) -> Iterator[Finding]:
             status = database.status()
             yield from _cluster(status.get("cluster"))
             yield from _disks(status)
+            yield from _indexes(status)
             for server in status["servers"]:
                 yield from _clock(server)
             for name in names:
@@ -184,6 +185,21 @@ def _disks(status: Mapping[str, Any]) -> Iterator[Finding]:
             )
         elif "disk_free_bytes" in server and free < FREE_BYTES_LOW:
             yield Finding("note", f"{server['name']}: {size_text(free)} left on the disk", "make room soon")
+
+
+def _indexes(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Indexes that did not fit into memory: their lookups may read from the disk."""
+    from strom.client.show.display import size_text
+
+    for table in status.get("tables", ()):
+        keys = table.get("keys", {})
+        if keys.get("index_disk_bytes", 0):
+            size, missing = size_text(keys["index_disk_bytes"]), counted(keys["index_disk_keys"], "key")
+            yield Finding(
+                "note",
+                f"{table['name']}: {size} of its index lie on disk, {missing} not in memory",
+                "if lookups are too slow, raise kv.index.memory or add memory",
+            )
 
 
 def _clock(server: dict[str, Any]) -> Iterator[Finding]:

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
 
 KEPT_BYTES = 16 * 1024 * 1024
 
@@ -39,6 +42,14 @@ def resident_bytes() -> int:
             return int(facts.read().split()[1]) * mmap.PAGESIZE
     except OSError:
         return 0
+
+
+def machine_bytes() -> int:
+    """The memory that this process may hope for: the machine's, or its container's if that is less."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # no such limit
+        found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return found
 
 
 def release_arrow() -> None:

@@ -65,10 +65,15 @@ class Counter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._value = 0.0
+        self._ask: Callable[[], float] | None = None
 
     @property
     def value(self) -> float:
-        return self._value
+        return self._value if self._ask is None else self._ask()
+
+    def follow(self, ask: Callable[[], float]) -> None:
+        """Somebody else counts: ask on demand."""
+        self._ask = ask
 
     def inc(self, amount: float = 1) -> None:
         """Count ``amount`` more."""
@@ -78,7 +83,7 @@ class Counter:
 
     def lines(self) -> list[tuple[str, Labels, float]]:
         """(suffix of the name, extra labels, value) of each sample."""
-        return [("", (), self._value)]
+        return [("", (), self.value)]
 
 
 class Gauge:

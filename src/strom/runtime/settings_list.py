@@ -313,6 +313,16 @@ SETTINGS: tuple[Setting, ...] = (
         maximum=1000,
     ),
     Setting(
+        "kv.index.memory",
+        SettingKind.BYTES,
+        "0",
+        "Memory for the indexes of all primary-key tables of this server, 0 for a quarter of the machine's. Above it, "
+        "indexes lie on disk, those first that are asked least, and only the keys that are asked for often stay in "
+        "memory. Tables with secondary indexes, or with lookups by a prefix of the key, keep theirs in memory.",
+        "Primary keys",
+        minimum=0,
+    ),
+    Setting(
         "kv.memory.rows-max",
         SettingKind.INT,
         "4194304",
@@ -337,14 +347,7 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
         maximum=64,
     ),
-    Setting(
-        "kv.lookup.keys-max",
-        SettingKind.INT,
-        "100000",
-        "Keys per lookup.",
-        "Primary keys",
-        minimum=1,
-    ),
+    Setting("kv.lookup.keys-max", SettingKind.INT, "100000", "Keys per lookup.", "Primary keys", minimum=1),
     Setting(
         "lake.warehouse",
         SettingKind.STR,

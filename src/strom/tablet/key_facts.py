@@ -33,7 +33,7 @@ class Horizons(NamedTuple):
 
 def described(store: KeyStore, indexes: Sequence[IndexState]) -> dict[str, object]:
     """The store of a bucket, as shown to people."""
-    rows = store.rows
+    rows, resident = store.rows, store.index.resident
     return {
         "live_rows": rows.live_count,
         "stored_rows": rows.stored_rows,
@@ -43,6 +43,8 @@ def described(store: KeyStore, indexes: Sequence[IndexState]) -> dict[str, objec
         "base_bytes": sum(file.bytes for file in rows.base_files),
         "keys": store.index.keys,
         "index_bytes": store.index.memory_bytes,
+        "index_disk_bytes": 0 if resident is None else resident.tiles.bytes,
+        "index_disk_keys": 0 if resident is None else max(0, resident.keys - store.index.here),
         "series_bytes": 8 * (store.series.end - store.series.start),
         "list_bytes": sum(one.links.memory_bytes for one in store.lists.values()),
         "indexes": [state._asdict() for state in indexes],

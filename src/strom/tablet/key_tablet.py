@@ -27,7 +27,7 @@ from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.kv.gather.column_source import ColumnSource
 from strom.kv.instant import count_live
 from strom.kv.lookup.many_rows import FoundRows, lookup_keys, lookup_message, lookup_page, lookup_tuples
-from strom.kv.lookup.single_row import SingleRow
+from strom.kv.lookup.single_row import SingleRows
 from strom.kv.snapshot.manifest import EpochRef, Manifest
 from strom.kv.snapshot.recovery import restore
 from strom.kv.store import KeyStore
@@ -58,9 +58,6 @@ from strom.tablet.tablet import Accepted, Durability, Tablet
 
 __all__ = ["Horizons", "IndexState", "Job", "KeySettings", "KeyTablet"]
 
-SINGLES_MAX = 64
-"""Different sets of columns of single lookups that are remembered."""
-
 
 class KeyTablet(Tablet):
     """One bucket of a primary-key table."""
@@ -89,7 +86,7 @@ class KeyTablet(Tablet):
         self.horizon = 0 if manifest is None else manifest.horizon
         self.cuts = 0
         """How often the log was cut since it was opened."""
-        self._singles: dict[tuple[int, ...] | None, SingleRow] = {}
+        self._singles = SingleRows(store)
         self._series_kept: int | None = None
         self.leases = Leases(settings.lease_ms)
         self.upkeep = Upkeep(self, files, folder, settings)
@@ -384,11 +381,21 @@ class KeyTablet(Tablet):
         return self._matched(found)
 
     def lookup_message(
-        self, keys: pa.RecordBatch | ColumnSource, *, columns: Sequence[int] | None, bytes_max: int | None
+        self,
+        keys: pa.RecordBatch | ColumnSource,
+        *,
+        columns: Sequence[int] | None,
+        bytes_max: int | None,
+        quick: bool = False,
     ) -> MatchedMessage:
-        """As ``lookup``, with the rows as an Arrow message to send; not for nested columns."""
+        """As ``lookup``, with the rows as an Arrow message to send; not for nested columns.
+
+        ``quick``: CheckNeeded where keys would have to be read from the disk.
+        """
         self.check_online()
-        found = lookup_message(self.store, keys, high=self._high, columns=columns, bytes_max=bytes_max)
+        found = lookup_message(
+            self.store, keys, high=self._high, columns=columns, bytes_max=bytes_max, quick=quick
+        )
         return MatchedMessage(*found, self.epoch_before(found.high_watermark))
 
     def lookup_row(self, key: bytes, *, columns: tuple[int, ...] | None, bytes_max: int) -> bytes | None:
@@ -397,12 +404,7 @@ class KeyTablet(Tablet):
         Raises ``kv.lookup.check_needed.CheckNeeded``: run that check first, in a thread, and try again.
         """
         self.check_online()
-        single = self._singles.get(columns)
-        if single is None or not single.current:
-            if len(self._singles) >= SINGLES_MAX:
-                self._singles.clear()
-            single = self._singles[columns] = SingleRow(self.store, columns)
-        return single.find(key, high=self._high, bytes_max=bytes_max)
+        return self._singles.of(columns).find(key, high=self._high, bytes_max=bytes_max)
 
     def lookup_index(
         self,

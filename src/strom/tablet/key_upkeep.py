@@ -40,6 +40,7 @@ class UpkeepTarget(Workplace, Protocol):
 
     log: Log
     leases: Leases
+    reads_disk: bool
     manifest: Manifest | None
 
     @property
@@ -70,6 +71,7 @@ class Upkeep:
         self._job: Job | None = None
         self._files_named = 0
         self._snapshot_at_ms: int | None = None
+        self._tell_where_index_is()
         self.series_going = 0
         """The latest snapshot drops the series below this, now or once it is finished."""
 
@@ -104,6 +106,10 @@ class Upkeep:
         store = self._tablet.store
         if self._settings.index_budget is not None:
             self._settings.index_budget.attend(store.index, movable=not store.lists)
+        self._tell_where_index_is()
+
+    def _tell_where_index_is(self) -> None:
+        self._tablet.reads_disk = self._tablet.store.index.resident is not None
 
     def job_done(self) -> None:
         """The job is finished or abandoned."""

@@ -64,6 +64,8 @@ class Tablet:
 
     has_keys = False
     """Whether it is a bucket of a primary-key table."""
+    reads_disk = False
+    """Whether finding a key may have to read from the disk: not on a loop that others wait for."""
     pieces: PieceWriter
     """How staged rows are checked and published."""
 

@@ -17,6 +17,7 @@ import pytest
 
 from strom.errors import Corrupt, NewerFormat, StorageOffline, StoreCorrupt
 from strom.kv.definition import KeyDefinition
+from strom.kv.runs.run_layout import RunRef
 from strom.kv.snapshot.manifest import (
     MANIFEST_FORMAT,
     MANIFEST_HEADER,
@@ -24,6 +25,7 @@ from strom.kv.snapshot.manifest import (
     MANIFEST_VERSION,
     Manifest,
     SeriesRef,
+    ShardRef,
     decode_manifest,
 )
 from strom.log.settings import LogSettings
@@ -234,8 +236,15 @@ GOOD = Manifest(
 )
 
 
+RUN = RunRef(0, 0, "index-a", 0, 1, 1, 5, 1)
+
+
 def test_a_manifest_comes_back_as_it_was() -> None:
     assert decode_manifest(GOOD.encode()) == GOOD
+    in_runs = replace(GOOD, runs=(RUN, RUN._replace(position=8192)))
+    assert decode_manifest(in_runs.encode()) == in_runs
+    in_shards = replace(GOOD, shards=(ShardRef(0, 0, "index-a", 0, 1, 1),))
+    assert decode_manifest(in_shards.encode()) == in_shards
 
 
 @pytest.mark.parametrize(
@@ -254,6 +263,11 @@ def test_a_manifest_comes_back_as_it_was() -> None:
         {"series": (*GOOD.series, SeriesRef(30, 30, "series-c", 2))},
         {"base": ("manifest",)},
         {"base": ("base-/../x",)},
+        {"shards": (ShardRef(0, 0, "index-a", 0, 1, 1),), "runs": (RUN,)},
+        {"runs": (RUN._replace(pages=0),)},
+        {"runs": (RUN._replace(entries=0),)},
+        {"runs": (RUN._replace(position=-1),)},
+        {"runs": (RUN._replace(file="index-/../x"),)},
     ],
     ids=str,
 )

@@ -82,7 +82,7 @@ def find_batch_keys(
     numbers = np.empty((4, count + 1), np.int64)
     where = np.empty((2, count), np.int32)
     found = np.empty(count, np.uint64)
-    shift, shards_of, shards, newest, size = index.tables
+    shift, shards_of, shards, newest, size, _ = index.view
     groups = _find(
         hashes, keys.addresses, spec, exact, placed or not exact, shift, shards_of, shards, size, newest,
         places.files, places.tail_start, places.tail_source, places.tail_block, places.positions.first,

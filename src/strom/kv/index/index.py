@@ -125,6 +125,13 @@ class KeyIndex:
         table = self._table
         return IndexTables(table.shift, table.directory, table.shards, self._newest.table, self._size)
 
+    @property
+    def view(self) -> tuple[int, Int32s, Int64s, Int64s, int, int]:
+        """``tables`` without names, for a call of every lookup, and where uses are marked (0: all is in memory)."""
+        table, resident = self._table, self.resident
+        marks = 0 if resident is None else resident.marks_address
+        return table.shift, table.directory, table.shards, self._newest.table, self._size, marks
+
     # -- changing -------------------------------------------------------------------------------------------------
     def insert(self, hashes: Hashes) -> Int64s:
         """Add keys that are absent and distinct; returns their row ids. They have no version yet. All or none."""

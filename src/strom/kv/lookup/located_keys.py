@@ -9,6 +9,7 @@ ahead. They give up when two keys share a hash, or when a column of a base file 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from strom.kv.index.newest_kernels import load_all
 from strom.kv.index.series_kernels import FINE, step_back
 from strom.kv.index.slot_kernels import find_first
 from strom.kv.kernels.compile import boolean, int32, int64, kernel, ro, rw, uint8, uint64
+from strom.kv.lookup.check_needed import CheckNeeded
 from strom.kv.rows.row_places import Places, locate, lost_row
 from strom.kv.store import FromRuns, KeyStore
 
@@ -43,9 +45,17 @@ class LocatedKeys(NamedTuple):
 
 
 def locate_keys(
-    store: KeyStore, keys: ColumnSource, hashes: npt.NDArray[np.uint64], high: Callable[[], int]
+    store: KeyStore,
+    keys: ColumnSource,
+    hashes: npt.NDArray[np.uint64],
+    high: Callable[[], int],
+    *,
+    quick: bool = False,
 ) -> LocatedKeys | None:
-    """Look keys up at the high watermark; None when that takes the slow path."""
+    """Look keys up at the high watermark; None when that takes the slow path.
+
+    ``quick``: CheckNeeded where keys would have to be read from the disk.
+    """
     count = len(hashes)
     numbers = np.empty((5, count), np.int64)
     where = np.empty((2, count), np.int32)
@@ -57,13 +67,15 @@ def locate_keys(
             if wanted is None:
                 at = high()
                 directory = store.rows.directory
-                shift, shards_of, shards, newest, size = store.index.tables
+                shift, shards_of, shards, newest, size, _ = store.index.view
                 series = store.series
                 _, bounds, cells = series.frame
                 fault = _find(
                     hashes, shift, shards_of, shards, newest, size, at, series.start, series.end, bounds, cells, numbers
                 )  # fmt: skip
                 break
+        if quick:
+            raise CheckNeeded(partial(store.bring_in, wanted))
         read = store.read_runs(wanted)
     if fault != FINE:
         raise StoreCorrupt("the series of replaced versions leads out of its range")

@@ -71,19 +71,20 @@ def lookup_message(
     high: High,
     columns: Sequence[int] | None,
     bytes_max: int | None = None,
+    quick: bool = False,
 ) -> FoundMessage:
-    """Like ``lookup_keys``, ready to be sent. Not for nested columns."""
-    found, directory, places, at = _locate(store, keys, high)
+    """Like ``lookup_keys``, ready to be sent. Not for nested columns. ``quick``: rather CheckNeeded than disk reads."""
+    found, directory, places, at = _locate(store, keys, high, quick=quick)
     return FoundMessage(found, gather_message(directory, *places, columns, bytes_max=bytes_max), at)
 
 
 def _locate(
-    store: KeyStore, keys: pa.RecordBatch | ColumnSource, high: High
+    store: KeyStore, keys: pa.RecordBatch | ColumnSource, high: High, *, quick: bool = False
 ) -> tuple[Int64s, Directory, tuple[Int32s, Int32s], int]:
     """Which keys have a row, where these rows lie, and the instant."""
     source = keys if isinstance(keys, ColumnSource) else source_of(keys, store.key_layout.kinds)
     hashes = store.hasher.hash(source)
-    located = locate_keys(store, source, hashes, high)
+    located = locate_keys(store, source, hashes, high, quick=quick)
     if located is not None:
         return located.positions, located.directory, (located.source, located.row), located.at
 

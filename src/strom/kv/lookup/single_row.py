@@ -35,6 +35,8 @@ ROOM_KEPT_BYTES = 64 * 1024
 """A larger buffer is given back after use."""
 KEY_BYTES = 256
 """Initial size of the buffer for a key."""
+CHOICES_MAX = 64
+"""Different choices of columns that are remembered."""
 
 
 class SingleRow:
@@ -113,10 +115,9 @@ class SingleRow:
         first_chunk, chunks, _ = places.positions
         series = store.series
         _, bounds, cells = series.frame
-        resident = store.index.resident
         return find_row(  # type: ignore[no-any-return]
             address, length, self._key.spec, self._plan, self._bijective, self._seed,
-            *store.index.tables, 0 if resident is None else resident.marks_address,
+            *store.index.view,
             at, series.start, series.end, bounds, cells,
             places.files, places.tail_start, places.tail_source, places.tail_block, first_chunk, chunks,
             directory.rows, directory.whole, directory.sound, directory.addresses, self._wanted.spec,
@@ -134,3 +135,20 @@ class SingleRow:
             return lost_row(number)
         assert reason == CORRUPT
         return StoreCorrupt("the index leads to an impossible record")
+
+
+class SingleRows:
+    """The choices of columns that were asked for lately."""
+
+    def __init__(self, store: KeyStore) -> None:
+        self._store = store
+        self._known: dict[tuple[int, ...] | None, SingleRow] = {}
+
+    def of(self, columns: tuple[int, ...] | None) -> SingleRow:
+        """For these columns; None: all."""
+        single = self._known.get(columns)
+        if single is None or not single.current:
+            if len(self._known) >= CHOICES_MAX:
+                self._known.clear()
+            single = self._known[columns] = SingleRow(self._store, columns)
+        return single

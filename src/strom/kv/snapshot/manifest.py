@@ -106,7 +106,7 @@ class Manifest:
             "series": [list(one) for one in self.series],
             "epochs": [list(one) for one in self.epochs],
         }
-        if self.in_runs:
+        if self.runs or self.in_runs:
             body["runs"] = [list(one) for one in self.runs]
         octets = json.dumps(body, separators=(",", ":")).encode()
         return MANIFEST_HEADER.pack(MANIFEST_FORMAT, crc32c(octets), len(octets)) + octets

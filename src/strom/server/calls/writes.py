@@ -323,9 +323,9 @@ def _on_loop() -> bool:
 
 
 def _is_quick(slot: TabletSlot, size: int, now_ms: int) -> bool:
-    """Whether an append may be done on the loop: it is a copy without a sync."""
+    """Whether an append may be done on the loop: it is a copy without a sync, and nothing has to be read before."""
     tablet = slot.tablet
-    return tablet is not None and tablet.log.appends_quickly(size, now_ms)
+    return tablet is not None and not tablet.reads_disk and tablet.log.appends_quickly(size, now_ms)
 
 
 def _failed(write: Write[R], error: BaseException) -> R:

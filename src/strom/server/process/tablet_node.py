@@ -59,6 +59,7 @@ from strom.server.status.status import LocalStatus
 from strom.server.tablets.bulk_turns import RECENT_S, InTurns, Turns
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.kernels import Kernels
+from strom.server.tablets.parallel_reads import ParallelReads
 from strom.server.tablets.refusals import Refusals
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablet_opening import TabletSettings
@@ -88,6 +89,10 @@ class TabletNode:
         """``home`` and ``ask``: in a cluster, what this process is registered as, and how it asks other servers."""
         self._world, self._settings, self._view, self._metrics = world, settings, view, metrics
         self._shared = TabletSettings.of(settings)
+        assert self._shared.keys.index_budget is not None
+        self._run_reads = self._shared.keys.index_budget.reads
+        if not isinstance(world.offload, InlineOffload):
+            self._run_reads.read = ParallelReads()
         self._make_threads()
         self._kernels = Kernels(
             None if isinstance(world.offload, InlineOffload) else lambda: _compiling(world),
@@ -146,7 +151,7 @@ class TabletNode:
         self.status.clock_ahead_s = lambda: self._watch.time.ahead_ms() / 1000
         self._make_upkeep()
         _follow(metrics, self.tablets, self._space)
-        follow_keys(metrics, self.tablets, world.clock)
+        follow_keys(metrics, self.tablets, world.clock, self._run_reads)
 
     def _clock_watch(self, folder: str, name: str) -> ClockWatch:
         return ClockWatch(

@@ -6,6 +6,8 @@ from collections import Counter
 from functools import partial
 from typing import Any, TypedDict
 
+from strom.kv.runs.run_layout import PAGE_BYTES
+from strom.kv.runs.run_reads import RunReads
 from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics
 from strom.server.tablets.key_forms import key_tablet
@@ -24,6 +26,9 @@ class KeyStoreFacts(TypedDict):
     base_files: int
     base_bytes: int
     index_bytes: int
+    index_disk_bytes: int
+    index_disk_keys: int
+    """Keys that are not in memory."""
     snapshot_lag: int
     """Records written since the last snapshot: what a restart has to read."""
 
@@ -39,23 +44,38 @@ def key_facts_of(tablet: Tablet) -> KeyStoreFacts | None:
         base_files=found["base_files"],
         base_bytes=found["base_bytes"],
         index_bytes=found["index_bytes"],
+        index_disk_bytes=found["index_disk_bytes"],
+        index_disk_keys=found["index_disk_keys"],
         snapshot_lag=found["high_watermark"] - found["snapshot_offset"],
     )
 
 
-def follow_keys(metrics: Metrics, tablets: Tablets, clock: Clock) -> None:
-    """Gauges of what the open primary-key buckets of this server hold together."""
+def follow_keys(metrics: Metrics, tablets: Tablets, clock: Clock, reads: RunReads) -> None:
+    """What the open primary-key buckets of this server hold together, and what was read of indexes on disk."""
     gauges = (
         ("live_rows", "strom_key_live_rows", "Live rows of primary-key buckets"),
         ("stored_rows", "strom_key_stored_rows", "Rows that primary-key buckets store, live or not"),
         ("base_files", "strom_key_base_files", "Base files of primary-key buckets"),
         ("base_bytes", "strom_key_base_bytes", "Bytes of base files"),
         ("index_bytes", "strom_key_index_bytes", "Memory of the indexes of primary-key buckets"),
+        (
+            "index_disk_bytes",
+            "strom_key_index_disk_bytes",
+            "Bytes of indexes that lie on disk for lack of memory",
+        ),
+        ("index_disk_keys", "strom_key_index_disk_keys", "Keys of such indexes that are not in memory"),
         ("snapshot_lag", "strom_key_snapshot_lag", "Records written since the last snapshots"),
     )
     sums = _Sums(tablets, clock)
     for fact, name, help_text in gauges:
         metrics.gauge(name, help_text).follow(partial(sums.of, fact))
+    metrics.counter(
+        "strom_key_index_misses_total",
+        "Keys that were looked for in an index on disk: they were not in memory",
+    ).follow(lambda: reads.asked)
+    metrics.counter(
+        "strom_key_index_read_bytes_total", "Bytes read from indexes on disk for keys that were asked for"
+    ).follow(lambda: reads.pages * PAGE_BYTES)
 
 
 class _Sums:

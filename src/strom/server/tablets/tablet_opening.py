@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from strom.kv.index.index_budget import IndexBudget
 from strom.log.log import Log
 from strom.log.resuming import resume_at
 from strom.log.settings import LogSettings
@@ -14,6 +15,7 @@ from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits
 from strom.runtime.clock import Clock
 from strom.runtime.files import Files
+from strom.runtime.memory import machine_bytes
 from strom.runtime.settings import Settings
 from strom.server.tablets.auto_increment import BucketNumbers
 from strom.server.tablets.catalog_view import CatalogView
@@ -28,6 +30,9 @@ from strom.tablet.staging.stage_room import StageRoom
 from strom.tablet.tablet import Tablet
 
 logger = logging.getLogger(__name__)
+
+INDEX_SHARE: Final = 4
+"""1/INDEX_SHARE of the machine's memory is for indexes unless a setting says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class TabletSettings:
             merge_dead_share=settings["kv.merge.dead-share"] / 100,
             merge_files=settings["kv.merge.files"],
             memory_rows_max=settings["kv.memory.rows-max"],
+            index_budget=IndexBudget(settings["kv.index.memory"] or machine_bytes() // INDEX_SHARE),
         )
         limits = BatchLimits(
             batch_bytes_max=settings["server.request.max-bytes"],

@@ -225,6 +225,8 @@ class KeyReads:
             if one.strong and self._tablets.slot(one.bucket).role is not None:
                 return None
             facts, tablet = ready
+            if tablet.reads_disk:
+                return None
             facts.traffic.keys_in.inc(one.keys)
             began = self.pace.begin()
             found = one.find(facts, tablet, bytes_max)

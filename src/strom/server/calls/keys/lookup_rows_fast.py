@@ -119,7 +119,9 @@ class LookupRowsFast:
             return None
         began = self._reads.pace.begin()
         keys = facts.keys.key_batches.places(records, header, self._decompressed_max)
-        found = key_tablet(tablet).lookup_message(keys, columns=columns, bytes_max=self._bytes_max)
+        found = key_tablet(tablet).lookup_message(
+            keys, columns=columns, bytes_max=self._bytes_max, quick=True
+        )
         message = memoryview(found.message)
         batch = encode_message(message, len(found.positions), schema_id=question.schema_id)
         self._reads.pace.end(began)
