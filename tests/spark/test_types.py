@@ -65,6 +65,13 @@ def test_a_batch_in_sparks_form_holds_the_same_values(data: st.DataObject) -> No
         assert _plain(have) == [_cut(value) for value in _plain(want)]
 
 
+def test_columns_come_in_the_order_that_is_wanted_and_no_others() -> None:
+    batch = pa.record_batch({"a": [1, 2], "b": [3, 4], "c": [5, 6]})
+    for names in (["b", "a"], ["c", "a", "b"], ["a", "b", "c"]):
+        wanted = pa.schema([(name, pa.int64()) for name in names])
+        assert Fit(batch.schema, wanted)(batch).equals(batch.select(names)), names
+
+
 def test_a_time_is_cut_also_where_the_type_is_sparks_own() -> None:
     schema = pa.schema([("at", pa.time64("ns")), ("all", pa.list_(pa.time64("ns")))])
     batch = pa.record_batch(
