@@ -267,6 +267,17 @@ class MetadataContract:
         store.commit([], [Put("a", b"z")])
         assert told == [first, second]
 
+    def test_watchers_are_told_of_the_commits_of_others_by_a_store_that_hears_them_else_at_the_next_look(
+        self, store: MetadataStore, other: MetadataStore
+    ) -> None:
+        told: list[int] = []
+        store.watch(told.append)
+        version = other.commit([], [Put("a", b"x")])
+        if not store.hears:
+            assert told == []
+            assert store.changed_since(0)
+        until_blocking(lambda: told == [version])
+
     def test_a_value_above_the_limit_is_refused_and_one_at_the_limit_is_not(
         self, store: MetadataStore
     ) -> None:

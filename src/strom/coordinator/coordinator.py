@@ -50,6 +50,11 @@ class Coordinator:
         """The catalog as of the last look at the store."""
         return self._newest.value.catalog
 
+    @property
+    def hears(self) -> bool:
+        """Whether the store hears of the changes of others by itself."""
+        return self._store.hears
+
     def refresh(self) -> Catalog:
         """The catalog now, including commits of other processes. Costs microseconds when nothing changed."""
         catalog = self.catalog

@@ -47,6 +47,8 @@ _NO_ENTRY = Entry(b"", -1)
 class EmbeddedStore:
     """The store in ``<folder>/metadata.db`` and its second copy in ``<folder>/metadata.copy``."""
 
+    hears = False
+
     def __init__(self, files: Files, folder: str, notice: str | None = None) -> None:
         """Use ``open``."""
         self.path = f"{folder}/{layout.DATABASE_FILE}"

@@ -31,6 +31,8 @@ class _Shared:
 class MemoryStore:
     """A map with versions. Several servers of one process may share it, or have a view each (``another``)."""
 
+    hears = True
+
     def __init__(self, shared: _Shared | None = None) -> None:
         """Without arguments: a new store."""
         self._shared = shared or _Shared()

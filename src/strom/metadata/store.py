@@ -91,6 +91,9 @@ Watcher = Callable[[int], None]
 class MetadataStore(Protocol):
     """Small values under keys, changed by commits."""
 
+    hears: bool
+    """Whether it learns of the commits of others by itself, and tells its watchers; else somebody must look."""
+
     def read(self, prefix: str = "") -> Snapshot:
         """Every entry whose key starts with ``prefix``."""
 

@@ -411,6 +411,7 @@ class MortalStore:
     """A :class:`strom.metadata.store.MetadataStore` that one process opened; what it commits stays."""
 
     notice: str | None = None
+    hears = True
 
     def __init__(self, life: Life, store: MemoryStore) -> None:
         self._life = life

@@ -59,6 +59,7 @@ class RemoteStore:
     """A :class:`strom.metadata.store.MetadataStore` as one process on another machine has it."""
 
     notice: str | None = None
+    hears = True
     cluster_id = CLUSTER_ID
 
     def __init__(self, life: Life, store: MemoryStore, weather: StoreWeather) -> None:

@@ -20,9 +20,9 @@ from strom.metadata.memory import MemoryStore
 from strom.model.table import TablePath
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import ThreadOffload
-from strom.server.tablets import catalog_view
 from strom.server.tablets.catalog_view import CatalogView, TermView
 from strom.server.tablets.table_facts import Tables, TableTraffic
+from strom.testing import loop as virtual_loop
 
 SOME = described()
 
@@ -298,8 +298,7 @@ async def test_a_watcher_may_end_while_the_others_are_told() -> None:
 
 
 @on_a_loop
-async def test_a_change_that_the_store_hears_of_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_view, "FOLLOW_S", 3600.0)
+async def test_a_change_that_the_store_hears_of_is_followed_at_once() -> None:
     first, second = House(store := MemoryStore(), alone=False), House(store, alone=False)
     followed = asyncio.Event()
     second.view.watch(lambda change: followed.set())
@@ -310,3 +309,33 @@ async def test_a_change_that_the_store_hears_of_is_followed_at_once(monkeypatch:
         await followed.wait()
     following.cancel()
     assert second.view.catalog.find_table(_path("new")) is not None
+
+
+class CountingStore(MemoryStore):
+    """It counts how often somebody looks for changes."""
+
+    def __init__(self, hears: bool) -> None:
+        super().__init__()
+        self.hears = hears
+        self.looks = 0
+
+    def changed_since(self, version: int) -> bool:
+        self.looks += 1
+        return super().changed_since(version)
+
+
+@pytest.mark.parametrize(("hears", "most"), [(True, 2), (False, 10_000)])
+def test_nobody_looks_for_changes_that_the_store_hears_of_by_itself(hears: bool, most: int) -> None:
+    """A process that does nothing, for a minute of virtual time."""
+
+    async def follow() -> int:
+        house = House(store := CountingStore(hears), alone=False)
+        store.looks = 0
+        following = asyncio.ensure_future(house.view.follow())
+        await asyncio.sleep(60)
+        following.cancel()
+        return store.looks
+
+    looks = virtual_loop.run(follow())
+    assert 0 < looks <= most
+    assert hears or looks > 60, "else nobody would ever learn of them"

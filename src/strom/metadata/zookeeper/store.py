@@ -80,6 +80,7 @@ class ZooKeeperStore:
     """A ``MetadataStore`` below one root of a ZooKeeper."""
 
     notice: str | None = None
+    hears = True
 
     def __init__(self, options: ZooKeeperOptions, clock: Clock, randomness: Randomness) -> None:
         """Use ``open``."""

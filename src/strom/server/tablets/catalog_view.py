@@ -2,8 +2,8 @@
 
 Reading is free: the catalog is an immutable value. Changing waits for the disk, so it leaves the loop, one change at a
 time. Where several processes share the metadata, each looks for changes of the others: before it answers by name, when
-it meets an unknown id, when the store hears of one, and many times a second anyway. On several machines the store hears
-of them a little later; ``caught_up`` asks it for everything that was acknowledged anywhere.
+it meets an unknown id, when the store hears of one, and, if the store hears of none, many times a second. On several
+machines the store hears of them a little later; ``caught_up`` asks it for everything that was acknowledged anywhere.
 
 Any thread may look. Watchers are called on the loop only, one change after the other, with what was touched since their
 last call: what they keep per table belongs to the loop, and unchanged tables cost nothing.
@@ -28,6 +28,7 @@ from strom.server.tablets.shared_turn import SharedTurn
 __all__ = ["CatalogChange", "CatalogView", "Spread", "TermView"]
 
 FOLLOW_S = 0.05
+"""How often a process looks where the store does not hear of changes by itself."""
 CATCH_UP_EVERY_S = 0.02
 """A process asks the store itself for news no more often than this, however many ask for names that nobody has."""
 CATCH_UP_S = 3.0
@@ -156,10 +157,10 @@ class CatalogView:
             while True:
                 self.fresh()
                 try:
-                    async with asyncio.timeout(FOLLOW_S):
+                    async with asyncio.timeout(None if self._coordinator.hears else FOLLOW_S):
                         await woken.wait()
                 except TimeoutError:
-                    pass  # a store of several processes may hear of nothing by itself
+                    pass  # look all the same
                 woken.clear()
         finally:
             forget()
