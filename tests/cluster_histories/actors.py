@@ -56,8 +56,10 @@ class Actor:
         return await self.scene.patiently(lambda: self.database.table(name))
 
     async def pause(self, seconds_max: float) -> None:
-        """Do nothing for a while."""
-        await asyncio.sleep(self.draw.random() * seconds_max)
+        """Do nothing for a while; in a quiet history for longer, but no longer than until something goes wrong."""
+        quiet = self.scene.plan.quiet
+        seconds = self.draw.random() * seconds_max * quiet
+        await (self.scene.rest(seconds) if quiet > 1 else asyncio.sleep(seconds))
 
     def note(self, what: object) -> None:
         """Write a line of the history."""

@@ -68,6 +68,9 @@ class Plan:
     troubles: tuple[str, ...]
     peers: bool = False
     """Whether the log's writers know no more than the peer's client."""
+    quiet: float = 1.0
+    """How much longer than in a busy history nobody does anything between troubles: that is most of what it costs.
+    Messages seldom come in pieces then."""
     script: str | None = None
     """The troubles are those of this script, at its moments."""
 
@@ -134,6 +137,7 @@ def plan(seed: int) -> Plan:
         seconds=draw.choice((0.4, 0.8, 1.6)) * (4 if seed >= LONG_FROM else 1),
         again=draw.random() < 0.25,
         troubles=tuple(sorted(draw.sample(TROUBLES, count))),
+        quiet=draw.choice((1.0, 3.0, 3.0)),
     )
 
 

@@ -22,6 +22,7 @@ from strom.tablet.tablet import Tablet
 from strom.testing.invariants import InvariantBroken
 from strom.testing.machines import PORT, SimulatedMachines
 from strom.testing.mortal import Life
+from strom.testing.network import SELDOM_TORN, TORN, MemoryNetwork
 from strom.testing.random import SeededRandomness
 
 Result = TypeVar("Result")
@@ -39,7 +40,10 @@ class Scene:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.machines = SimulatedMachines(SeededRandomness(plan.seed), settings=plan.settings)
+        randomness = SeededRandomness(plan.seed)
+        pieces = SELDOM_TORN if plan.quiet > 1 else TORN
+        network = MemoryNetwork(delay_s=0.0002, jitter_s=0.002, randomness=randomness, pieces=pieces)
+        self.machines = SimulatedMachines(randomness, settings=plan.settings, network=network)
         self.machines.weather.session_s = SESSION_S
         self.machines.weather.lag_ms = plan.lag_ms
         self.trace: list[str] = []
@@ -53,6 +57,7 @@ class Scene:
         """Servers that lost power, and the process that they had then."""
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._coordinator: Coordinator | None = None
+        self._resting: dict[asyncio.Future[None], None] = {}
 
     # --- telling ---------------------------------------------------------------------------------------------
 
@@ -128,6 +133,27 @@ class Scene:
                 self.report("TheClusterRecovers", f"not within {within_s} s: {what} {describe()}")
                 raise InvariantBroken(what)
             await asyncio.sleep(0.02)
+
+    async def rest(self, seconds: float) -> None:
+        """Let time pass, but no more as soon as something goes wrong: that is when it matters what happens."""
+        loop = asyncio.get_running_loop()
+        resting: asyncio.Future[None] = loop.create_future()
+        self._resting[resting] = None
+        timer = loop.call_later(seconds, self._go_on, resting)
+        try:
+            await resting
+        finally:
+            timer.cancel()
+            self._resting.pop(resting, None)
+
+    def stir(self) -> None:
+        """Something goes wrong: nobody rests any more."""
+        for resting in list(self._resting):
+            self._go_on(resting)
+
+    def _go_on(self, resting: asyncio.Future[None]) -> None:
+        if not resting.done():
+            resting.set_result(None)
 
     async def connect(self, life: Life) -> Database:
         """A client in a process, however long it takes."""

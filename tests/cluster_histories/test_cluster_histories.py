@@ -36,6 +36,7 @@ def test_the_seeds_meet_every_trouble_alone_and_together() -> None:
         {(one.durability, one.min_insync) for one in plans},
         {(one.servers, one.buckets) for one in plans},
         {(one.lag_ms > 0, one.replica_lag) for one in plans},
+        {(one.quiet > 1, one.durability) for one in plans},
     ):
         assert len(facts) == 4
 

@@ -54,6 +54,7 @@ class Troubles:
         while loop.time() < end:
             trouble = self.draw.choice(self.scene.plan.troubles)
             self.note(trouble)
+            self.scene.stir()
             getattr(self, trouble.replace(" ", "_"))()
             await asyncio.sleep(self.draw.random() * self.draw.choice((0.05, 0.4, 1.0)))
 
@@ -124,6 +125,7 @@ class Troubles:
 
         async def last() -> None:
             await asyncio.sleep(pause_s)
+            self.scene.stir()
             end()
 
         self._lasting.append(asyncio.ensure_future(last()))

@@ -15,6 +15,7 @@ import os
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -314,9 +315,10 @@ class _Draw:
 # --- The whole disk -------------------------------------------------------------------------------------------
 
 
-def split(path: str) -> list[str]:
+@lru_cache(maxsize=1 << 14)
+def split(path: str) -> tuple[str, ...]:
     """The parts of a path; the disk has one root, so ``/a`` and ``a`` are the same."""
-    parts = [part for part in path.split("/") if part not in ("", ".")]
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
     assert ".." not in parts, path
     return parts
 
@@ -349,10 +351,10 @@ class DiskState:
 
     def find(self, path: str) -> Node | None:
         """What is there, or None."""
-        try:
-            return self.node(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        node: Node | None = self.root
+        for part in split(path):
+            node = node.entries.get(part) if isinstance(node, FolderNode) else None
+        return node
 
     def file(self, path: str) -> FileNode:
         node = self.node(path)

@@ -116,7 +116,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        self._check_closed()  # type: ignore[attr-defined]
         handle = asyncio.Handle(callback, args, self, context)
         for held in self._held:
             if held.belongs(_context(handle)):
@@ -134,7 +133,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        self._check_closed()  # type: ignore[attr-defined]
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # type: ignore[attr-defined]
         heapq.heappush(self._timers, (when, next(self._timer_numbers), handle))
@@ -150,9 +148,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """One turn: what is ready now, then what becomes due; when nothing is, time passes."""
         if self.turns_left is not None:
-            self._count_turn()
+            self.turns_left -= 1
+            if self.turns_left < 0:
+                self._too_many_turns()
         timers, ready = self._timers, self._ready
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
             self._cancelled -= 1
         if not ready and not self._stopping:  # type: ignore[attr-defined]
@@ -165,18 +165,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             timer = heapq.heappop(timers)[2]
             timer._scheduled = False  # type: ignore[attr-defined]
             ready.append(timer)
-            self._cancelled -= timer.cancelled()
+            self._cancelled -= timer._cancelled
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 handle._run()
 
-    def _count_turn(self) -> None:
-        assert self.turns_left is not None
-        self.turns_left -= 1
-        if self.turns_left < 0:
-            self.turns_left = None  # the tasks must be able to end
-            raise Livelock(f"too many turns, the last at {self._now:.6f} s\n{self.describe_waiting()}")
+    def _too_many_turns(self) -> None:
+        self.turns_left = None  # the tasks must be able to end
+        raise Livelock(f"too many turns, the last at {self._now:.6f} s\n{self.describe_waiting()}")
 
     def time(self) -> float:
         return self._now

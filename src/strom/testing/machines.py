@@ -21,6 +21,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import cache
 
 from strom.aio.database import Database
 from strom.aio.session import Session
@@ -87,6 +88,25 @@ class _Nobody:
     def removed(self, path: str) -> None: ...
 
 
+@cache
+def _settings_of(name: str, more: frozenset[tuple[str, str]]) -> Settings:
+    """Of a server; read once, though it is started often, in many histories."""
+    return load(
+        None,
+        {},
+        {
+            "metadata.store": "zookeeper",
+            "bind.listeners": f"CLIENT://127.0.0.1:{PORT}",
+            "advertised.listeners": f"CLIENT://{name}:{PORT}",
+            "cluster.listener": f"127.0.0.1:{INNER_PORT}",
+            "cluster.advertised-listener": f"{name}:{INNER_PORT}",
+            "data.dir": "/data",
+            "http.port": "-1",
+            **dict(sorted(more)),
+        },
+    )
+
+
 @dataclass
 class SimulatedMachine:
     """One host: its disk stays, its process comes and goes."""
@@ -141,7 +161,6 @@ class SimulatedMachines:
         self._observer = observer or _Nobody()
         self._machines: dict[str, SimulatedMachine] = {}
         self._clients: list[Life] = []
-        self._loaded: dict[tuple[str, frozenset[tuple[str, str]]], Settings] = {}
 
     def __iter__(self) -> Iterator[SimulatedMachine]:
         """The machines of servers."""
@@ -207,28 +226,7 @@ class SimulatedMachines:
         return server
 
     def _settings(self, name: str, more: Mapping[str, str]) -> Settings:
-        """Of a server; read once, though it is restarted often."""
-        wanted = name, frozenset(more.items())
-        if wanted not in self._loaded:
-            self._loaded[wanted] = self._load(name, more)
-        return self._loaded[wanted]
-
-    def _load(self, name: str, more: Mapping[str, str]) -> Settings:
-        return load(
-            None,
-            {},
-            {
-                "metadata.store": "zookeeper",
-                "bind.listeners": f"CLIENT://127.0.0.1:{PORT}",
-                "advertised.listeners": f"CLIENT://{name}:{PORT}",
-                "cluster.listener": f"127.0.0.1:{INNER_PORT}",
-                "cluster.advertised-listener": f"{name}:{INNER_PORT}",
-                "data.dir": "/data",
-                "http.port": "-1",
-                **self.settings,
-                **more,
-            },
-        )
+        return _settings_of(name, frozenset({**self.settings, **more}.items()))
 
     async def stop(self, name: str) -> bool:
         """Stop its process in order; whether the stop was clean. It ends also if nobody waits for that any more."""

@@ -15,7 +15,7 @@ Hosts are names. ``at("a")`` is the same network seen from host ``a``, so that f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeVar
 
@@ -27,6 +27,10 @@ Spoken = TypeVar("Spoken", bound=asyncio.BaseProtocol)
 Fault = TypeVar("Fault")
 
 PIECE_BYTES_MAX = 64 * 1024
+TORN = (1, 16, PIECE_BYTES_MAX, PIECE_BYTES_MAX)
+"""Limits of pieces, drawn from: often tiny, so that both the fast path and the one with many pieces run."""
+SELDOM_TORN = (1, 16, *(PIECE_BYTES_MAX,) * 14)
+"""Where what is said matters more than how it arrives: each piece more is a turn of the loop more."""
 FIRST_FREE_PORT = 20_000
 FIRST_CLIENT_PORT = 50_000
 EVERY_HOST = ("0.0.0.0", "::", "")
@@ -63,7 +67,9 @@ class MemoryNetwork:
         delay_s: float = 0.0,
         jitter_s: float = 0.0,
         randomness: Randomness | None = None,
+        pieces: Sequence[int] = TORN,
     ) -> None:
+        self._pieces = pieces
         self._delay_s = delay_s
         self._jitter_s = jitter_s
         self._randomness = randomness
@@ -159,8 +165,7 @@ class MemoryNetwork:
     def piece_bytes(self) -> int:
         if self._randomness is None:
             return PIECE_BYTES_MAX
-        # Mostly large, sometimes tiny, so that both the fast path and the one with many pieces run.
-        limit = (1, 16, PIECE_BYTES_MAX, PIECE_BYTES_MAX)[self._randomness.below(4)]
+        limit = self._pieces[self._randomness.below(len(self._pieces))]
         return 1 + self._randomness.below(limit)
 
     def stalled(self, source: str, target: str) -> bool:
