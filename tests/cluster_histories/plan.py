@@ -143,4 +143,6 @@ def plan(seed: int) -> Plan:
 
 def peer_plan(seed: int) -> Plan:
     """The same for writers that know no more than the peer's client."""
-    return replace(plan(seed), log_writers=1, key_writers=0, transactions=0, tails=0, again=False, peers=True)
+    return replace(
+        plan(seed), log_writers=1, key_writers=0, transactions=0, tails=0, again=False, peers=True, quiet=1.0
+    )
