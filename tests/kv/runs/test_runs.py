@@ -121,6 +121,16 @@ def test_a_shortened_file_is_found_out(tmp_path: Path, kept: int) -> None:
         open_run(LocalFiles(), str(tmp_path), run.ref)
 
 
+def test_a_page_that_was_not_read_is_never_taken_from_an_earlier_question(tmp_path: Path) -> None:
+    """Rooms for pages are used again: they hold sound pages of other questions."""
+    known = spread(3 * PAGE_ENTRIES)
+    tiles = tiles_of(*written(tmp_path, "a", known))
+    assert answers(tiles, list(known)) == known
+    tiles.reads.read = lambda pages: False
+    with pytest.raises(StoreCorrupt, match="not what was written"):
+        tiles.find(np.array(list(known), np.uint64))
+
+
 def test_a_large_tile_is_cut_into_tiles_that_answer_alike(tmp_path: Path) -> None:
     known = spread(3_000)
     pieces = cut(0, 0, entries(known), most=500)

@@ -38,6 +38,8 @@ class RunTiles:
         self.tiles = tuple((place, tuple(runs)) for place, runs in tiles)
         self.reads = reads
         self._runs = [run for _, runs in self.tiles for run in runs]
+        self._files = [run.file for run in self._runs]
+        self._positions = np.array([run.ref.position for run in self._runs], np.int64)
         self._starts = np.cumsum([0, *(len(runs) for _, runs in self.tiles)], dtype=np.int64)
         self._fields = np.array([run.fields for run in self._runs], np.int64).reshape(-1, kernels.RUN_FIELDS)
         self._directory, self._shift = _directory([place for place, _ in self.tiles])
@@ -119,22 +121,22 @@ class RunTiles:
         count = np.abs(count)
         which, versions = np.empty(int(count.sum()), np.int64), np.empty(int(count.sum()), np.int64)
         kernels.take_versions(room, place, first, count, which, versions)
+        self.reads.give_back(room)
         return which, versions, np.array(going, np.int64)
 
     def _pages(self, runs: Int64s, pages: Int64s) -> Octets:
         """These pages, checked."""
-        room = np.empty((len(runs), PAGE_BYTES), np.uint8)
-        reads: list[PageRead] = []
+        room = self.reads.room(len(runs))
         octets = memoryview(room.data).cast("B")
-        for at, (number, page) in enumerate(zip(runs.tolist(), pages.tolist(), strict=True)):
-            run = self._runs[number]
-            position = run.ref.position + page * PAGE_BYTES
-            reads.append((run.file, position, octets[at * PAGE_BYTES : (at + 1) * PAGE_BYTES]))
+        rooms = [octets[start : start + PAGE_BYTES] for start in range(0, len(octets), PAGE_BYTES)]
+        positions = (self._positions[runs] + pages * PAGE_BYTES).tolist()
+        files = [self._files[number] for number in runs.tolist()]
+        reads: list[PageRead] = list(zip(files, positions, rooms, strict=True))
         self.reads.pages += len(reads)
-        if not self.reads.read(reads):
-            for file, position, _ in reads:
-                if position + PAGE_BYTES > file.size():
-                    raise not_written(file.path, position)
+        if not self.reads.read(reads):  # what was not filled may be a sound page of an earlier question
+            beyond = (one for one in reads if one[1] + PAGE_BYTES > one[0].size())
+            file, position, _ = next(beyond, reads[0])
+            raise not_written(file.path, position)
         wrong = wrong_page(room)
         if wrong < 0:
             wrong = int(kernels.strange_page(room, pages))
