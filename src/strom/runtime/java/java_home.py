@@ -19,6 +19,8 @@ from strom.runtime.private_folder import private_folder
 JAVA_MIN = 17
 UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
 PROBE_S = 20
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which then has chosen the master and started the JVM."""
 
 ADVICE = (
     f"Spark needs Java {JAVA_MIN} or newer, and there is none. Install it (Debian and Ubuntu: apt install "

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -49,6 +50,7 @@ LOGGING = Path(__file__).parents[1] / "log4j2.properties"
 """Logging for users without a configuration: hides warnings that every healthy run has."""
 STARTUP = str(Path(__file__).parents[1] / "startup")
 """Added to the module path of Spark's Python processes on this machine: saves a second at start (``sitecustomize``)."""
+MODULE_PATH = "PYTHONPATH"
 
 
 def settings(
@@ -88,6 +90,9 @@ def session(
         os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     chosen = settings(servers, user=user, password=password)
+    submitted = java_home.SUBMITTED in os.environ
+    if submitted:
+        chosen["spark.jars"] = ",".join([*_load_catalog(), chosen["spark.jars"]])
     local = master is not None and (master == "local" or master.startswith("local["))
     if local:
         chosen |= DAEMON
@@ -101,6 +106,8 @@ def session(
         builder = builder.config(key, value)
     with _module_path(STARTUP) if local else nullcontext():
         made = builder.getOrCreate()
+    if submitted or not local:
+        _start_quickly(made)
     _end_quietly(made)
     return made
 
@@ -129,18 +136,48 @@ def _end_quietly(spark: SparkSession) -> None:
     server.handle_error = handle_error
 
 
+def _load_catalog() -> list[str]:
+    """Show the catalog's jar to the JVM that spark-submit started; returns the jars that spark-submit was given.
+
+    Where a session starts the JVM, its setting ``spark.jars`` does that. Afterwards it is for the executors alone.
+    """
+    SparkContext._ensure_initialized()
+    jvm = SparkContext._jvm
+    assert jvm is not None
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    loader.addURL(jvm.java.net.URL(jar.path().as_uri()))  # the one that --jars fills
+    given = SparkConf().get("spark.jars", "") or ""
+    return [one for one in given.split(",") if one and not one.endswith(f"/{jar.path().name}")]
+
+
+def _start_quickly(spark: SparkSession) -> None:
+    """Give the module path to functions and sources of this session, where the JVM cannot hand it on.
+
+    Spark waits ten seconds for the process of a stream's source, not longer, and the query fails: on a machine that has
+    much to do, a process that compiles all it imports takes longer than that. On a machine without Strom the folder
+    does not exist, which Python does not mind.
+    """
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        return  # Spark Connect: its server starts the processes
+    before = context.environment.get(MODULE_PATH)
+    if STARTUP not in (before or ""):
+        context.environment[MODULE_PATH] = os.pathsep.join(filter(None, [STARTUP, before]))
+        register(spark)  # found by itself, it would be without this environment
+
+
 @contextmanager
 def _module_path(place: str) -> Iterator[None]:
     """Start the JVM with a folder in front of the module path, which its Python processes inherit."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [place, before]))
+    before = os.environ.get(MODULE_PATH)
+    os.environ[MODULE_PATH] = os.pathsep.join(filter(None, [place, before]))
     try:
         yield
     finally:
         if before is None:
-            del os.environ["PYTHONPATH"]
+            del os.environ[MODULE_PATH]
         else:
-            os.environ["PYTHONPATH"] = before
+            os.environ[MODULE_PATH] = before
 
 
 def _refuse_another(servers: str | None) -> None:

@@ -21,6 +21,7 @@ from strom.lake.rounds.round import RoundContext
 from strom.lake.rounds.runner import RoundRunner
 from strom.lake.rounds.service import RoundListener, TieringOptions, TieringService, table_ids
 from strom.runtime.clock import SystemClock
+from strom.runtime.java.java_home import SUBMITTED
 from strom.runtime.random import SystemRandomness
 from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.jobs import SETTINGS, SparkJobs
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 LOCAL_MASTER = "local[*,4]"
 """All cores of this machine; a task may fail three times before its round does."""
-SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which then has chosen the master."""
 METRICS_EVERY_S = 5.0
 CONTROL_RETRY_S = 5
 """A heartbeat waits no longer than this, so that the service notices ``stop``."""
