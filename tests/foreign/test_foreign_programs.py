@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from benchmarks import peer_jars
 
 import strom
 from foreign.program import ForeignProgram
+from strom.errors import InvalidRequest
 from strom.testing.cluster_process import ClusterProcess
 from waiting import until_blocking
 
@@ -62,6 +64,8 @@ def rust_program(folder: Path) -> Sequence[str | Path]:
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     settings = {"leader.return.interval": 0}
+    # The patience of the programs, a minute, is for what happens to the cluster.
+    subprocess.run([sys.executable, "-m", "strom.kv.kernels.compile"], check=True)
     with ClusterProcess(
         tmp_path_factory.mktemp("foreign"), tablets=3, coordinators=2, settings=settings
     ) as running:
@@ -105,14 +109,27 @@ def _lead_elsewhere(db: strom.Database, table: str) -> None:
         others = [server for server in one.in_sync if server != one.leader]
         following = [server for server in others if one.leader is not None and server > one.leader]
         if others:
-            db.move_bucket(table, one.bucket, leader=(following or others)[0])
+            _led_by(db, table, one.bucket, (following or others)[0])
+
+
+def _led_by(db: strom.Database, table: str, bucket: int, server: int) -> None:
+    """Let a server lead a bucket as soon as it can: on a busy machine its copy may leave the set for a moment."""
+
+    def leads() -> bool:
+        try:
+            db.move_bucket(table, bucket, leader=server)
+        except InvalidRequest:
+            return False
+        return True
+
+    until_blocking(leads)
 
 
 def _all_led_by(db: strom.Database, table: str, server: int) -> None:
     """Let one server lead every bucket, as soon as its copies are in sync."""
     until_blocking(lambda: all(server in one.in_sync for one in db.bucket_copies(table)))
     for one in db.bucket_copies(table):
-        db.move_bucket(table, one.bucket, leader=server)
+        _led_by(db, table, one.bucket, server)
 
 
 def _check(db: strom.Database, tables: Sequence[str], rounds: int) -> None:

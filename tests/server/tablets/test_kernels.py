@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -11,9 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import strom
+from integration.key_wire import KeyTable
+from integration.wire import Wire
 from strom.api.database import Database
 from strom.client.cluster.options import ClientOptions
 from strom.errors import COMPILING, KernelsCompiling
@@ -23,10 +27,13 @@ from strom.runtime.compiling import Progress
 from strom.runtime.world import World
 from strom.server.process.local import LocalServer
 from strom.server.tablets import kernels
+from strom.server.tablets.refusals import COMPILING_PAUSE_S
 from waiting import until_blocking
 
 SOON_S = 30.0
 STEPS = 8
+ATTEMPTS = 3
+PEOPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
 
 class HeldCompiling(KernelCompiling):
@@ -246,3 +253,28 @@ def _write(table: strom.Table, timeout_ms: int) -> None:
     with table.writer(delivery_timeout_ms=timeout_ms) as writer:
         writer.upsert(ROWS)
         writer.flush()
+
+
+def test_a_client_that_makes_no_pause_is_made_to_pause(server: LocalServer, held: HeldCompiling) -> None:
+    """Asked thousands of times a second, as by the peer's client, a server has no time left to compile."""
+
+    async def test() -> None:
+        async with Wire(server.address) as wire:
+            table = await KeyTable.create(wire, "users", PEOPLE, ["id"])
+
+            async def attempt() -> None:
+                with pytest.raises(KernelsCompiling):
+                    await table.upsert([{"id": 1, "name": "ann"}])
+
+            first = asyncio.ensure_future(attempt())
+            await asyncio.to_thread(held.step, 1)
+            await first
+            began = time.monotonic()
+            for _ in range(ATTEMPTS):
+                await attempt()
+            assert time.monotonic() - began >= ATTEMPTS * COMPILING_PAUSE_S
+
+    try:
+        asyncio.run(test())
+    finally:
+        held.release()

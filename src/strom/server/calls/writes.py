@@ -199,7 +199,8 @@ class Writes:
             try:
                 begun = self._appended(write, *appending.result())
             except (Exception, asyncio.CancelledError) as error:
-                begun = _failed(write, error)
+                failed, pause = _failed(write, error), self.pause_s(error)
+                begun = _after(pause, failed) if pause else failed
             if isinstance(begun, asyncio.Future):
                 begun.add_done_callback(lambda acknowledged: _pass_on(acknowledged, answer))
             elif not answer.done():

@@ -3,17 +3,19 @@
 The peer's clients have no pause between attempts: told that another server leads a bucket, while the metadata that they
 ask next still names this one, they ask thousands of times a second. So the first refusals of a bucket are answered at
 once, because most clients find the new leader with the next call, and those that follow within a second wait a little.
+So does whoever has to wait for kernels: the processor that its attempts would take is the one that compiles.
 """
 
 from __future__ import annotations
 
-from strom.errors import NotLeader
+from strom.errors import KernelsCompiling, NotLeader
 from strom.runtime.clock import Clock
 
 AT_ONCE = 20
 """Refusals of one bucket that are answered at once, in each ``WINDOW_S``."""
 WINDOW_S = 1.0
 PAUSE_S = 0.1
+COMPILING_PAUSE_S = 0.5
 BUCKETS_MAX = 10_000
 
 
@@ -27,6 +29,8 @@ class Refusals:
 
     def pause_s(self, error: BaseException) -> float:
         """How long to wait before a client is told of an error."""
+        if isinstance(error, KernelsCompiling):
+            return COMPILING_PAUSE_S
         if not isinstance(error, NotLeader):
             return 0.0
         bucket = error.facts.get("bucket")
