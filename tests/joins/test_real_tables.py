@@ -24,6 +24,7 @@ from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.tasks import ReadTask as Ranges
 from strom.spark.joins.definition import Side
 from strom.spark.joins.delta.batches import Batches
+from strom.spark.joins.delta.explain import explained
 from strom.spark.joins.delta.join_plan import JoinPlan, join_plan
 from strom.spark.joins.delta.join_source import Driven
 from strom.spark.joins.delta.result_table import JoinResult, result_of
@@ -166,6 +167,18 @@ def test_each_side_is_read_from_its_own_table(server: ServerProcess) -> None:
             assert sum(Position.from_json(end).offsets.values()) == table.extent().rows > 0
             (batch, *_) = (part for task in side.partitions(dict(BEGINNING), end) for part in side.read(task))
             assert batch.schema.field("k").type == table.info.schema.to_arrow().field("k").type
+
+
+def test_what_a_change_costs_is_told_of_the_side_that_it_is_on(server: ServerProcess) -> None:
+    with strom.connect(server.address) as db:
+        tables = Tables(db, seed=3)
+        tables.left.upsert([{"id": number, "k": 1, "v": "x"} for number in range(3)])
+        tables.right.upsert([{"code": "a", "k": 1, "w": 0.5}])
+        db.flush()
+        driver = Driver(server.address, tables, "inner")
+        text = explained(driver.plan, driver.result)
+        assert "a change on the left finds about 7.0 rows and rewrites 1.0" in text
+        assert "a change on the right finds about 7.0 rows and rewrites 3.0" in text
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
