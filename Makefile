@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RESULTS ?= bench-results
-WORKERS ?= 3
+WORKERS ?= 4
 SOURCES := $(shell find src benchmarks -name '*.py' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
@@ -57,7 +57,7 @@ check: $(STAMP) ## Format, lint, types, layers (seconds)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-# Three processes side by side, each with servers of its own, two of them with Spark: each waits for a third of its time.
+# Four processes side by side, each with servers of its own, two of them with Spark: each waits for half of its time.
 # Some tests (ARGS=…) run in one process.
 test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode $(if $(ARGS),,$(VENV)/.collected) ## Run all tests (the long campaigns apart)
 	@$(KEEPING) $(BIN)/python -m pytest -m "not torture" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder)

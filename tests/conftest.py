@@ -21,6 +21,10 @@ from strom.testing.process import ServerProcess
 
 os.environ.update(ENVIRONMENT)  # before anything starts a process of its own
 
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Sparks of the tests live for seconds: Java that makes its best code of what ran often enough is not worth it."""
+os.environ.update(SPARK_SUBMIT_OPTS=QUICK_JAVA, SPARK_LAUNCHER_OPTS=QUICK_JAVA)
+
 TESTS = os.path.dirname(__file__) + os.sep
 
 LISTENERS = {
@@ -86,8 +90,8 @@ def _loop_is_real() -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Side by side, the tests of a file stay in one process. Those with Spark share two sessions: they are half of all,
-    and a session waits for much of its time."""
+    """Side by side, the tests of a file stay in one process. Those that ask for a Spark session share two of them: they
+    are half of all, and a session waits for much of its time."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByProcess(LoadScopeScheduling):
@@ -98,16 +102,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByProcess(config, log)
 
 
+SPARK = "tests/spark/"
+PROGRAMS = SPARK + "programs/"
+"""Their Sparks are in processes of their own, so that they may run anywhere."""
+
+
 def _spark_of(file: str) -> str | None:
     """Which of the two Sparks a file's tests use: joins and tiering one, everything else the other."""
-    if not file.startswith("tests/spark/"):
+    if not file.startswith(SPARK) or file.startswith(PROGRAMS):
         return None
-    return "spark 1" if "join" in file or file.startswith("tests/spark/tiering/") else "spark 2"
+    return "spark 1" if "join" in file or file.startswith(SPARK + "tiering/") else "spark 2"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
+    """What takes longest comes first: the two Sparks, then what starts a Spark of its own."""
+    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), item.nodeid.startswith(PROGRAMS)))
 
 
 @pytest.fixture(scope="session")

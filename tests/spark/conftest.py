@@ -41,7 +41,7 @@ def spark(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> It
     settings = SETTINGS | {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
     }
     # maxFailures counts in local mode only when the master says so: a task may fail once.
     session = strom.spark.session(server.address, master="local[2,2]", config=settings)

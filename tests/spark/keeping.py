@@ -88,7 +88,6 @@ def run(task: Keeping) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.sql.shuffle.partitions": "2",
     }
     spark = strom.spark.session(task.server, master=f"local[{task.cores}]", config=config)

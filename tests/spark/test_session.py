@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -134,3 +135,16 @@ def test_workers_are_started_by_a_daemon_that_is_quiet_about_closed_pipes(
     told = capfd.readouterr().err
     assert "something else" in told
     assert "Broken pipe" not in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("error", "said"), [(EOFError(), False), (ValueError("a wrong token"), True)])
+def test_a_connection_that_java_closed_at_its_end_is_no_error(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str], error: Exception, said: bool
+) -> None:
+    server: Any = spark.sparkContext._accumulatorServer  # type: ignore[attr-defined]
+    try:
+        raise error
+    except Exception:
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert ("Traceback" in capfd.readouterr().err) is said

@@ -99,7 +99,6 @@ def main(task: Dying) -> None:
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
     where = Where(ConnectOptions(task.server, retry_s=20), master=task.master, spark=settings | task.spark)
     options = TieringOptions(

@@ -6,15 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spark.joining import pair_on
 from strom.testing.process import ServerProcess
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 RUN = """
 import sys
@@ -35,19 +31,6 @@ if __name__ == "__main__":
 """
 OF_JAVA = "WARNING: Using incubator modules: jdk.incubator.vector"
 """Java's own, for a module that Spark asks for: there is no option against it."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("error", "said"), [(EOFError(), False), (ValueError("a wrong token"), True)])
-def test_a_connection_that_java_closed_at_its_end_is_no_error(
-    spark: SparkSession, capfd: pytest.CaptureFixture[str], error: Exception, said: bool
-) -> None:
-    server: Any = spark.sparkContext._accumulatorServer  # type: ignore[attr-defined]
-    try:
-        raise error
-    except Exception:
-        server.handle_error(None, ("127.0.0.1", 1))
-    assert ("Traceback" in capfd.readouterr().err) is said
 
 
 @pytest.mark.slow

@@ -30,7 +30,6 @@ SMALL = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 CONF = [part for key, value in SMALL.items() for part in ("--conf", f"{key}={value}")]
 BIN = Path(sys.executable).parent
