@@ -108,10 +108,11 @@ PROGRAMS = SPARK + "programs/"
 
 
 def _spark_of(file: str) -> str | None:
-    """Which of the two Sparks a file's tests use: joins and tiering one, everything else the other."""
+    """Which of the two Sparks a file's tests use. Both are to take about as long: nothing else takes longer."""
     if not file.startswith(SPARK) or file.startswith(PROGRAMS):
         return None
-    return "spark 1" if "join" in file or file.startswith(SPARK + "tiering/") else "spark 2"
+    first = "join" in file or file.startswith((SPARK + "tiering/", SPARK + "cluster/"))
+    return "spark 1" if first else "spark 2"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
