@@ -17,8 +17,10 @@ from api.place import events
 from spark.place import table_on, write
 from strom.errors import InvalidRequest
 from strom.runtime.java import java_home
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.engine.daemon import print_exc
 from strom.spark.engine.sessions import settings
+from strom.spark.frames import servers_of
 from strom.testing.process import ServerProcess
 
 
@@ -98,6 +100,17 @@ def test_where_the_servers_are_has_to_be_said_once() -> None:
     bare = SimpleNamespace(read=None, conf=SimpleNamespace(get=lambda name, default: default))
     with pytest.raises(InvalidRequest, match="say where the server is"):
         strom.spark.table(bare, "t")  # type: ignore[arg-type]
+
+
+def test_how_long_calls_are_retried_may_be_said_once() -> None:
+    said = {
+        "spark.sql.catalog.strom.bootstrap.servers": "there:9123",
+        "spark.sql.catalog.strom.retry.seconds": "5",
+    }
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: said.get(name, default)))
+    assert ConnectOptions.of(servers_of(spark, None)).retry_s == 5
+    del said["spark.sql.catalog.strom.retry.seconds"]
+    assert ConnectOptions.of(servers_of(spark, None)).retry_s == ConnectOptions("there:9123").retry_s
 
 
 def test_the_package_is_found_by_spark_itself() -> None:

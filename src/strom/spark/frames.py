@@ -145,7 +145,7 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
 
 def servers_of(spark: SparkSession, servers: str | None) -> dict[str, str]:
     found = {"bootstrap.servers": servers} if servers else {}
-    for name in ("bootstrap.servers", "user", "password"):
+    for name in ("bootstrap.servers", "user", "password", "retry.seconds"):
         said = spark.conf.get(SERVERS.replace("bootstrap.servers", name), None)
         if said:
             found.setdefault(name, said)

@@ -63,6 +63,7 @@ def test_a_strong_lookup_join_gives_nothing_that_it_cannot_be_sure_of(
     with pytest.raises(InvalidRequest, match="a cached row may be old"):
         joined(strong=True, cache_rows=5)
     followers = [machines.tablets[one] for one in copies.in_sync if one != copies.leader]
+    spark.conf.set("spark.sql.catalog.strom.retry.seconds", "2")
     try:
         for one in followers:
             one.pause()
@@ -70,6 +71,7 @@ def test_a_strong_lookup_join_gives_nothing_that_it_cannot_be_sure_of(
         with pytest.raises(PySparkException, match=r"no answer from server \d in 1 s"):
             joined(strong=True)
     finally:
+        spark.conf.unset("spark.sql.catalog.strom.retry.seconds")
         for one in followers:
             one.resume()
     assert joined(strong=True) == everything
