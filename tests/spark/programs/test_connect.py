@@ -21,19 +21,20 @@ from api.place import events
 from spark.place import table_on, write
 from strom.testing.process import ServerProcess
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
 CLIENT = Path(__file__).with_name("connect_client.py")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipelines"
 COLUMNS = {"id": "BIGINT", "customer": "STRING", "price": "DOUBLE"}
 
 
-@pytest.mark.slow
 def test_batches_streams_and_errors_over_connect(server: ServerProcess, tmp_path: Path) -> None:
     with table_on(server, buckets=2) as table:
         write(table, events(*range(50)))
         command = [sys.executable, str(CLIENT), server.address, table.name, str(tmp_path / "checkpoint")]
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
         told = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=170
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
         )
         lines = [line for line in told.stdout.splitlines() if line.startswith("ANSWER ")]
         assert lines, told.stdout + told.stderr
@@ -45,7 +46,6 @@ def test_batches_streams_and_errors_over_connect(server: ServerProcess, tmp_path
         assert "Traceback" not in answer["refused"]
 
 
-@pytest.mark.slow
 def test_the_example_pipeline_fills_a_view_a_table_and_a_sink(tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(EXAMPLE, project)
@@ -66,7 +66,7 @@ def test_the_example_pipeline_fills_a_view_a_table_and_a_sink(tmp_path: Path) ->
         }
         command = str(Path(sys.executable).with_name("spark-pipelines"))
         run = subprocess.run(
-            [command, "run"], cwd=project, env=environment, capture_output=True, text=True, timeout=170
+            [command, "run"], cwd=project, env=environment, capture_output=True, text=True, timeout=280
         )
         assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
         (view,) = (project / "spark-warehouse").rglob("spending")
