@@ -50,4 +50,4 @@ def test_what_takes_long_to_read_is_not_read_on_the_loop(
     standing = StandingQuestion(BucketId(1, None, 0), cast(PullQuestion, question), high=0)
     tablet = SimpleNamespace(end_offset=end, bytes_from=lambda offset: behind if offset == 7 else 0)
     leading: Any = SimpleNamespace(tablet=tablet, journal=SimpleNamespace(end=journal))
-    assert standing.is_long(leading) is long
+    assert standing.is_long(leading, INLINE_BYTES_MAX) is long
