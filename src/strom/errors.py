@@ -7,6 +7,7 @@
     │   ├── NotLeader           another server leads this bucket; refresh the metadata
     │   ├── LeaderNotAvailable  nobody leads this bucket right now
     │   │   ├── KernelsCompiling    its server compiles what primary-key tables need, and says how far it is
+    │   │   ├── RemoteLogUnavailable    the rows are in the object store, which does not give them right now
     │   │   └── NotCoordinator      another coordinator is the active one, or none is right now
     │   ├── TooFewInSync        fewer copies are in sync than the table requires; nothing was written
     │   ├── TooFewCopiesHeld    written, and on fewer copies than the table requires
@@ -114,6 +115,10 @@ peer's clients try again, and this tells ours what they wait for."""
 
 class KernelsCompiling(LeaderNotAvailable):
     """The server compiles what primary-key tables need: once after an installation or upgrade, for seconds."""
+
+
+class RemoteLogUnavailable(LeaderNotAvailable):
+    """The rows are in the object store, which does not give them now. On the wire its parent: all clients try again."""
 
 
 class TooFewInSync(Retry):

@@ -27,6 +27,7 @@ from strom.record.batch import split
 from strom.record.encode import encode
 from strom.replication.bucket_entry import encode_bucket
 from strom.rpc.caller import Caller
+from strom.runtime.objects.object_store import Objects
 from strom.server.links.inner_link import InnerLink
 from strom.server.replicas.leading import LeadingBucket
 from strom.testing.disk import ForgettingDisk
@@ -262,15 +263,23 @@ def play(
     factor: int = 3,
     seed: int = 1,
     offload_ms_max: int = 2,
+    store: Callable[[], Objects] | None = None,
     **settings: str,
 ) -> None:
-    """Run a scenario on virtual time; ``replica_lag_max="1 s"`` is the setting replica.lag.max."""
+    """Run a scenario on virtual time; ``replica_lag_max="1 s"`` is the setting replica.lag.max.
+
+    ``store``: makes the object store behind ``remote.data.dir``.
+    """
 
     async def main() -> None:
         told = {name.replace("_", "."): value for name, value in settings.items()}
         told = {"default.replication.factor": str(factor), **told}
         cluster = ReplicatedCluster(
-            SeededRandomness(seed), servers=servers, settings=told, offload_ms_max=offload_ms_max
+            SeededRandomness(seed),
+            servers=servers,
+            settings=told,
+            offload_ms_max=offload_ms_max,
+            objects=None if store is None else store(),
         )
         await cluster.start()
         life = cluster.client("client")

@@ -149,6 +149,7 @@ def _server(connection: Connection) -> Iterator[Finding]:
             yield from _indexes(status)
             for server in status["servers"]:
                 yield from _clock(server)
+                yield from _uploads(server)
             for name in names:
                 yield from _table(database.table(name).describe().buckets, name)
     except StromError as error:
@@ -200,6 +201,24 @@ def _indexes(status: Mapping[str, Any]) -> Iterator[Finding]:
                 f"{table['name']}: {size} of its index lie on disk, {missing} not in memory",
                 "if lookups are too slow, raise kv.index.memory or add memory",
             )
+
+
+def _uploads(server: Mapping[str, Any]) -> Iterator[Finding]:
+    """How far what this server has is in the object store; nothing without one."""
+    from strom.client.show.display import size_text
+
+    remote = server.get("remote")
+    if not remote:
+        return
+    behind = f"{size_text(remote['pending_bytes'])} not in the object store yet"
+    if remote["failing"]:
+        yield Finding(
+            "note",
+            f"{server['name']}: {behind}, for {remote['behind_s']:.0f} s: {remote['error']}",
+            "rows stay on this server's disk until then; see remote.data.dir",
+        )
+    else:
+        yield Finding("good", f"{server['name']}: {behind}")
 
 
 def _clock(server: dict[str, Any]) -> Iterator[Finding]:

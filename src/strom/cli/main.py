@@ -21,6 +21,7 @@ from strom.cli import (
     log,
     migrate,
     partition,
+    remote,
     roles,
     scan,
     sink,
@@ -75,6 +76,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
 app.add_typer(sink.app, name="sink")
 app.add_typer(lake.app, name="lake")
+app.add_typer(remote.app, name="remote")
 app.add_typer(cluster.app, name="cluster")
 
 

@@ -319,6 +319,21 @@ class Log:
         self._remove_oldest(gone)
         return ExpiredSegments(len(gone), sum(segment.log_size for segment in gone), self.start_offset)
 
+    def surplus(self, *, now_ms: int, ttl_ms: int | None, keep_from: int, segments_min: int) -> int:
+        """Where the oldest segments end that need not be here once they are elsewhere; 0 when there are none.
+
+        They are older than ``ttl_ms`` and end at or before ``keep_from``; ``segments_min`` stay in any case.
+        """
+        gone = expired_segments(
+            self._chain,
+            now_ms=now_ms,
+            ttl_ms=ttl_ms,
+            bytes_max=None,
+            keep_from=keep_from,
+            segments_min=segments_min,
+        )
+        return gone[-1].sealed_end if gone else 0
+
     def drop_before(self, offset: int) -> int:
         """Remove the segments that end at or before ``offset``; the number of those removed.
 

@@ -52,13 +52,19 @@ def count_expired(
 
 
 def expired_segments(
-    chain: Chain, *, now_ms: int, ttl_ms: int | None, bytes_max: int | None, keep_from: int | None
+    chain: Chain,
+    *,
+    now_ms: int,
+    ttl_ms: int | None,
+    bytes_max: int | None,
+    keep_from: int | None,
+    segments_min: int = 1,
 ) -> tuple[Segment, ...]:
-    """The oldest segments of a chain that may go."""
-    sealed = chain.segments[:-1]
+    """The oldest segments of a chain that may go; ``segments_min`` stay, the active one among them."""
+    sealed = chain.segments[: len(chain.segments) - max(segments_min, 1)]
     count = count_expired(
         [SegmentFacts(segment.sealed_end, segment.log_size) for segment in sealed],
-        active_bytes=chain.active.log_size,
+        active_bytes=sum(segment.log_size for segment in chain.segments[len(sealed) :]),
         last_timestamp_ms=lambda number: chain.last_timestamp(sealed[number]),
         now_ms=now_ms,
         ttl_ms=ttl_ms,

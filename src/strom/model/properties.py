@@ -89,10 +89,10 @@ _LOG = (
              "kept. 0 or less keeps them forever.", alterable=True),
     Property("table.log.retention-bytes", "size", "-1", "Bytes a bucket's log may take before its oldest segments go. "
              "-1 is no limit. Strom's own.", alterable=True),
-    Property("table.log.local-ttl", "duration", None, "How long segments stay on local disk once they are in remote "
-             "storage; `table.log.ttl` when not set.", alterable=True),
-    Property("table.log.tiered.local-segments", "int", "2", "Segments that always stay on local disk, even when older "
-             "ones are in remote storage.", alterable=True, low=1),
+    Property("table.log.local-ttl", "duration", None, "How long segments stay on the leader's disk once they are in "
+             "the object store (`remote.data.dir`); `table.log.ttl` when not set.", alterable=True),
+    Property("table.log.tiered.local-segments", "int", "2", "Segments that stay on the leader's disk in any case, the "
+             "one that is written among them.", alterable=True, low=1),
     Property("table.statistics.columns", "text", None, "Columns whose minimum, maximum and NULL count are kept per "
              "batch so that filters skip batches: `*` for all columns that can have them, or a comma-separated list.",
              alterable=True),
@@ -281,6 +281,19 @@ def log_retention_bytes(properties: Mapping[str, str]) -> int | None:
     """Bytes a bucket's log may take; None without limit."""
     value = _int(properties, "table.log.retention-bytes")
     return value if value >= 0 else None
+
+
+def log_local_ttl_ms(properties: Mapping[str, str]) -> int | None:
+    """How long rows stay on the servers' disks once they are in remote storage; None as long as they are kept."""
+    if _read(properties, "table.log.local-ttl") is None:
+        return log_ttl_ms(properties)
+    value = _int(properties, "table.log.local-ttl")
+    return value if value > 0 else None
+
+
+def log_local_segments(properties: Mapping[str, str]) -> int:
+    """Segments that stay on the servers' disks in any case."""
+    return _int(properties, "table.log.tiered.local-segments")
 
 
 def compression(properties: Mapping[str, str]) -> Compression:

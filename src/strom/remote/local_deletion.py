@@ -7,7 +7,7 @@ whole and checked before the only other copy goes. Segments never change, so eac
 
 from __future__ import annotations
 
-from strom.remote.remote_chain import NO_HEAD, RemoteChain
+from strom.remote.remote_chain import NO_HEAD, ChainHead, RemoteChain
 from strom.remote.segment_reader import SegmentReader
 from strom.runtime.objects.range_reader import RangeBudget, RangeReader
 
@@ -21,13 +21,21 @@ class LocalDeletion:
         self._head = NO_HEAD
         self._seen: set[str] = set()
 
-    async def proven_end(self) -> int:
-        """Local rows below may go. Reads at most what was added since the last time."""
+    @property
+    def head(self) -> ChainHead:
+        """The manifest that was read back."""
+        return self._head
+
+    async def proven_end(self, up_to: int | None = None, start: int = 0) -> int:
+        """Local rows below may go. Reads what was added since the last time, as far as ``up_to``; rows below
+        ``start`` are not here any more, so nothing depends on reading them now."""
         self._head = await self._chain.head(self._head)
         names = self._chain.names
         proven = self._head.manifest.start_offset
         for segment in self._head.manifest.segments:
-            if segment.name not in self._seen:
+            if up_to is not None and segment.start_offset >= up_to:
+                break
+            if segment.name not in self._seen and segment.end_offset > start:
                 await SegmentReader(self._ranges, names.segment(segment.name), segment).verify()
                 self._seen.add(segment.name)
             proven = segment.end_offset

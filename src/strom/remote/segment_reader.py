@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from strom.errors import ChecksumMismatch
 from strom.log.sidecar import check_batch
 from strom.record.checksum import crc32c
-from strom.record.project import Projection
+from strom.record.project import ProjectedBatch, Projection
 from strom.remote.remote_manifest import RemoteSegment
 from strom.remote.segment_directory import Extent, RemoteBatch, SegmentDirectory, decode_directory
 from strom.runtime.objects.range_plan import FILTERED, UNFILTERED, Part
@@ -26,6 +26,11 @@ class SegmentReader:
         self._key = key
         self._segment = segment
         self._directory: SegmentDirectory | None = None
+
+    @property
+    def key(self) -> str:
+        """Of the object."""
+        return self._key
 
     async def directory(self) -> SegmentDirectory:
         """What lies where; read once. One request: the manifest knows its size."""
@@ -76,7 +81,11 @@ class SegmentReader:
 
     async def verify(self) -> None:
         """Read all of it, and check all of it: what must be done before the local copy goes."""
-        await self.whole(self._segment.start_offset, self._segment.end_offset)
+        directory = await self.directory()
+        for extent in directory.extents:  # one at a time: a segment may be large
+            first = directory.batches[extent.first_batch].entry.base_offset
+            last = directory.batches[extent.first_batch + extent.batch_count - 1].entry.next_offset
+            await self.whole(first, last)
 
     async def _read_directory(self) -> SegmentDirectory:
         segment = self._segment
@@ -87,40 +96,67 @@ class SegmentReader:
             raise ChecksumMismatch(f"{self._key} is another segment than its manifest names", key=self._key)
         return directory
 
+    async def fetch(
+        self,
+        extent: Extent,
+        pairs: Sequence[tuple[int, int]],
+        *,
+        filtered: bool = False,
+        ranges: RangeReader | None = None,
+    ) -> dict[tuple[int, int], memoryview]:
+        """The bytes of columns of batches, by (number of the batch, column), unchecked.
+
+        ``filtered``: they lie apart. ``ranges``: another way to fetch them.
+        """
+        directory = await self.directory()
+        firsts = _first_buffers(extent)
+        parts: dict[tuple[int, int], Part] = {}
+        for column in {column for _, column in pairs}:
+            parts |= _places(directory, extent, column, firsts[column])
+        wanted = {pair: parts[pair] for pair in pairs}
+        coalescing = FILTERED if filtered else UNFILTERED
+        came = await (ranges or self._ranges).read(self._key, list(wanted.values()), coalescing)
+        return dict(zip(wanted, came, strict=True))
+
     async def _whole(
         self, directory: SegmentDirectory, extent: Extent, numbers: Sequence[int], columns: Sequence[int]
     ) -> list[memoryview]:
-        runs = await self._fetched(directory, extent, numbers, columns)
-        return [_rebuilt(directory.batches[number], run) for number, run in zip(numbers, runs, strict=True)]
+        runs = await self._fetched(extent, numbers, columns)
+        return [rebuilt(directory.batches[number], run) for number, run in zip(numbers, runs, strict=True)]
 
     async def _projected(
         self, directory: SegmentDirectory, extent: Extent, numbers: Sequence[int], projection: Projection
     ) -> list[bytes]:
-        runs = await self._fetched(directory, extent, numbers, projection.columns)
+        runs = await self._fetched(extent, numbers, projection.columns)
         return [
-            _cut(directory.batches[number], run, extent, projection, self._key)
+            cut_columns(directory.batches[number], run, extent, projection, self._key)
             for number, run in zip(numbers, runs, strict=True)
         ]
 
     async def _fetched(
-        self, directory: SegmentDirectory, extent: Extent, numbers: Sequence[int], columns: Sequence[int]
+        self, extent: Extent, numbers: Sequence[int], columns: Sequence[int]
     ) -> list[list[memoryview]]:
         """By batch, the bytes of each wanted column of it."""
-        wanted = set(numbers)
-        parts: dict[tuple[int, int], Part] = {}
-        firsts = _first_buffers(extent)
-        for column in columns:
-            position, first = extent.columns[column].position, firsts[column]
-            last = first + extent.columns[column].buffer_count
-            for number in range(extent.first_batch, extent.first_batch + extent.batch_count):
-                length = sum(size for _, size in directory.batches[number].columns.buffers[first:last])
-                if number in wanted:
-                    parts[number, column] = Part(position, length)
-                position += length
-        filtered = len(numbers) < extent.batch_count
-        came = await self._ranges.read(self._key, list(parts.values()), FILTERED if filtered else UNFILTERED)
-        by_place = dict(zip(parts, came, strict=True))
-        return [[by_place[number, column] for column in columns] for number in numbers]
+        pairs = [(number, column) for column in columns for number in numbers]
+        came = await self.fetch(extent, pairs, filtered=len(numbers) < extent.batch_count)
+        return [[came[number, column] for column in columns] for number in numbers]
+
+
+def _places(
+    directory: SegmentDirectory, extent: Extent, column: int, first: int
+) -> dict[tuple[int, int], Part]:
+    """Where the bytes of a column lie, by (number of the batch, column), of all batches of an extent.
+
+    ``first``: its first buffer.
+    """
+    position = extent.columns[column].position
+    last = first + extent.columns[column].buffer_count
+    found = {}
+    for number in range(extent.first_batch, extent.first_batch + extent.batch_count):
+        length = sum(size for _, size in directory.batches[number].columns.buffers[first:last])
+        found[number, column] = Part(position, length)
+        position += length
+    return found
 
 
 def _first_buffers(extent: Extent) -> list[int]:
@@ -142,7 +178,7 @@ def _wanted(directory: SegmentDirectory, extent: Extent, start: int, end: int) -
     ]
 
 
-def _rebuilt(batch: RemoteBatch, runs: Sequence[memoryview]) -> memoryview:
+def rebuilt(batch: RemoteBatch, runs: Sequence[memoryview]) -> memoryview:
     """A whole batch out of its columns; its own checksum proves it."""
     whole = bytearray(batch.entry.batch_size)
     whole[: len(batch.head)] = batch.head
@@ -163,11 +199,16 @@ def _rebuilt(batch: RemoteBatch, runs: Sequence[memoryview]) -> memoryview:
     return view
 
 
-def _cut(
-    batch: RemoteBatch, runs: Sequence[memoryview], extent: Extent, projection: Projection, key: str
+def cut_columns(
+    batch: RemoteBatch,
+    runs: Sequence[memoryview],
+    extent: Extent,
+    projection: Projection,
+    key: str,
+    cut: ProjectedBatch | None = None,
 ) -> bytes:
-    """A batch of some columns, each buffer checked by its own checksum."""
-    cut = projection.cut(batch.head, batch.header)
+    """A batch of some columns, each buffer checked by its own checksum. ``cut``: of this batch, if it is known."""
+    cut = cut or projection.cut(batch.head, batch.header)
     body = bytearray(cut.body.size)
     places = (buffer for step in cut.body.steps for buffer in step.buffers)
     firsts = _first_buffers(extent)

@@ -7,6 +7,7 @@ what nobody would change is a constant beside the code that uses it. ``cluster_s
 from __future__ import annotations
 
 from strom.runtime.cluster_settings import CLUSTER_SETTINGS
+from strom.runtime.objects.remote_settings import REMOTE_SETTINGS
 from strom.runtime.setting import Setting, SettingKind
 
 SETTINGS: tuple[Setting, ...] = (
@@ -494,5 +495,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Limits",
         minimum=1,
     ),
+    *REMOTE_SETTINGS,
     *CLUSTER_SETTINGS,
 )

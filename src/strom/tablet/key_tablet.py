@@ -482,13 +482,13 @@ class KeyTablet(Tablet):
         self.check_online()
         return None if self.closed else self.upkeep.next_job(now_ms)
 
+    def expendable(self, now_ms: int) -> int:
+        """Also behind the manifest and the leases."""
+        return self.upkeep.expendable(now_ms)
+
     def expire(self, *, now_ms: int, ttl_ms: int | None, bytes_max: int | None) -> ExpiredSegments:
-        """Remove old changelog segments as far as the manifest and the leases allow."""
-        self.check_online()
-        named = 0 if self.manifest is None else self.manifest.carried
-        with self.store.lock:
-            leased = self.leases.lowest(now_ms)
-        keep_from = min(named, self.droppable(leased))
+        """Remove old changelog segments as far as they are expendable."""
+        keep_from = self.expendable(now_ms)
         expired = self.log.expire(now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=keep_from)
         self.upkeep.expired(self.log.sealed_ends)
         return expired

@@ -47,6 +47,9 @@ class UpkeepTarget(Workplace, Protocol):
     def settled(self) -> int:
         """Below this nothing is ever taken back."""
 
+    def droppable(self, needed_from: int | None = None) -> int:
+        """Up to where the log may be dropped."""
+
     def epochs(self) -> tuple[EpochRef, ...]:
         """The epochs that are known."""
 
@@ -78,6 +81,13 @@ class Upkeep:
     def written(self, size: int) -> None:
         """The changelog grew by ``size`` bytes."""
         self._bytes_since_snapshot += size
+
+    def expendable(self, now_ms: int) -> int:
+        """Up to where the log is not needed here: a manifest names what was in it, and nobody scans as of then."""
+        tablet = self._tablet
+        with tablet.store.lock:
+            leased = tablet.leases.lowest(now_ms)
+        return min(tablet.droppable(leased), 0 if tablet.manifest is None else tablet.manifest.carried)
 
     def expired(self, sealed_ends: Sequence[int]) -> None:
         """Retention ran: if carried segments had to stay because no manifest names them, a snapshot is due."""

@@ -130,6 +130,10 @@ class PublishTarget(Protocol):
         """Readers see offsets below this one."""
 
     @property
+    def readable_from(self) -> int:
+        """The oldest offset that can be read."""
+
+    @property
     def keeps_seals(self) -> bool:
         """Whether a sealed stage survives power loss."""
 
@@ -238,4 +242,4 @@ def cut_at(tablet: PublishTarget, number: int | None) -> LogCut:
     high = tablet.high_watermark
     above = None if number is None else tablet.log.groups.first_above(number)
     end = high if above is None else min(high, above.start_offset)
-    return LogCut(max(tablet.log.start_offset, tablet.pieces.emptied_at(end)), end)
+    return LogCut(max(tablet.readable_from, tablet.pieces.emptied_at(end)), end)

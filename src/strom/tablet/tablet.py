@@ -59,6 +59,13 @@ class Accepted(NamedTuple):
     duplicate: bool
 
 
+class PastRange(NamedTuple):
+    """The offsets of a bucket that the object store has."""
+
+    start: int
+    end: int
+
+
 class Tablet:
     """One bucket's log with its high watermark."""
 
@@ -96,6 +103,8 @@ class Tablet:
         """Whether clients may write here."""
         self.copy = BucketCopy(self)
         """What it does as one copy of several."""
+        self.past: PastRange | None = None
+        """What the object store has of it; None: nothing, or nobody has looked. Reads of it do not come here."""
         self.moved: Callable[[], None] | None = None
         """Called by ``advance``: the end, or what is durable, may have moved."""
         self.keep_from: int | None = None
@@ -137,6 +146,14 @@ class Tablet:
     def start_offset(self) -> int:
         """The oldest offset that is still there."""
         return self.log.start_offset
+
+    @property
+    def readable_from(self) -> int:
+        """The oldest offset that can be read: here, or in the object store."""
+        start, past = self.log.start_offset, self.past
+        if past is None or not past.start < start <= past.end:
+            return start
+        return max(past.start, self.pieces.emptied_at(self.high_watermark))
 
     @property
     def end_offset(self) -> int:
@@ -319,6 +336,10 @@ class Tablet:
             bounds.append(self.log.synced_end)
         others = (needed_from, self.keep_from, self.copy.bases.keep_from)
         return min([*bounds, *(bound for bound in others if bound is not None)])
+
+    def expendable(self, now_ms: int) -> int:
+        """Up to where the log is not needed here for anything but to be read."""
+        return self.droppable()
 
     def cut(self, number: int | None) -> LogCut:
         """What a read that was planned at a decision's number sees; without a number, whatever is visible."""

@@ -25,11 +25,14 @@ from strom.errors import StromError
 from strom.metadata.memory import MemoryStore
 from strom.model.table import DEFAULT_DATABASE
 from strom.runtime.files import Files
+from strom.runtime.objects.object_place import ObjectPlace
+from strom.runtime.objects.object_store import Objects
 from strom.runtime.random import Randomness
 from strom.runtime.settings import load
 from strom.runtime.world import World
 from strom.server.background import disk_space
 from strom.server.process.serve import RunningServer
+from strom.server.process.tablet_node import TabletNode
 from strom.testing.clock import START_MS, LoopClock
 from strom.testing.disk import ForgettingDisk, Survival
 from strom.testing.mortal import (
@@ -68,7 +71,9 @@ class SimulatedCluster:
         settings: Mapping[str, str],
         network: MemoryNetwork | None = None,
         offload_ms_max: int = 10,
+        objects: Objects | None = None,
     ) -> None:
+        """``objects``: what stands behind ``remote.data.dir``, through all lives; None: what that names."""
         self._loop = asyncio.get_running_loop()
         watch_tasks(self._loop)
         self.randomness = randomness
@@ -84,6 +89,7 @@ class SimulatedCluster:
         """How wrong the clock of the next life is."""
         self._observer = observer
         self._offload_ms_max = offload_ms_max
+        self._objects = objects
         self._life: Life | None = None
         self._server: RunningServer | None = None
         self._survival: bool | Survival = True
@@ -93,6 +99,13 @@ class SimulatedCluster:
     def alive(self) -> bool:
         """Whether the server's process runs (it may be starting)."""
         return self._life is not None and not self._life.dead
+
+    @property
+    def node(self) -> TabletNode:
+        """The tablet server of the life that runs."""
+        assert self._server is not None
+        assert self._server.tablet is not None
+        return self._server.tablet
 
     # --- the server ------------------------------------------------------------------------------------------
 
@@ -104,7 +117,7 @@ class SimulatedCluster:
         life.on_death.append(self._crashed)
         self.died = asyncio.Event()
         self._survival = True
-        world = self._world(life, start_ms=START_MS + self.clock_shift_ms)
+        world = self.world_of(life, start_ms=START_MS + self.clock_shift_ms)
 
         def open_store(files: Files, folder: str, *, owner: bool, create: bool) -> MortalStore:
             return MortalStore(life, self.store)
@@ -168,7 +181,7 @@ class SimulatedCluster:
         """Connect from a client's process, however long it takes."""
         while True:
             try:
-                cluster = await Cluster.connect(self._world(life), ADDRESS, options=options)
+                cluster = await Cluster.connect(self.world_of(life), ADDRESS, options=options)
                 return Database(Session(cluster), DEFAULT_DATABASE)
             except StromError:
                 await asyncio.sleep(0.1)
@@ -181,14 +194,20 @@ class SimulatedCluster:
         for _ in range(100):
             await asyncio.sleep(0)
 
-    def _world(self, life: Life, *, start_ms: int = START_MS) -> World:
+    def world_of(self, life: Life, *, start_ms: int = START_MS) -> World:
+        """The world of a process."""
         return World(
             LoopClock(self._loop.time, start_ms),
             self.randomness,
             MortalFiles(life, self.disk, self._observer),
             MortalNetwork(life, self.network),
             SlowOffload(self.randomness, delay_ms_max=self._offload_ms_max),
+            objects=None if self._objects is None else self._behind,
         )
+
+    def _behind(self, place: ObjectPlace) -> Objects:
+        assert self._objects is not None
+        return self._objects
 
 
 def _survival(power_loss: bool | Survival) -> bool | Survival:

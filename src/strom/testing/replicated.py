@@ -37,6 +37,8 @@ from strom.protocol.messages.stages import ApplyStagesRequest, ApplyStagesRespon
 from strom.replication.bucket_entry import BucketEntry
 from strom.replication.registration import DataDisk, Registration
 from strom.runtime.metrics import Metrics
+from strom.runtime.objects.object_place import ObjectPlace
+from strom.runtime.objects.object_store import Objects
 from strom.runtime.random import Randomness
 from strom.runtime.settings import load
 from strom.runtime.world import World
@@ -66,6 +68,7 @@ CLIENT = "CLIENT"
 FOLDER = "/data"
 SECRET = "the secret that all servers of this cluster share"
 COORDINATOR = "coordinator"
+OWNER = LakeOwner("cluster", "incarnation")
 
 
 class Unobserved:
@@ -95,7 +98,10 @@ class ReplicatedCluster:
         settings: Mapping[str, str] | None = None,
         network: MemoryNetwork | None = None,
         offload_ms_max: int = 2,
+        objects: Objects | None = None,
     ) -> None:
+        """``objects``: what stands behind ``remote.data.dir``."""
+        self._objects = objects
         self._loop = asyncio.get_running_loop()
         watch_tasks(self._loop)
         self.randomness = randomness
@@ -147,7 +153,12 @@ class ReplicatedCluster:
             MortalFiles(life, disk, Unobserved()),
             MortalNetwork(life, self.network),
             SlowOffload(self.randomness, delay_ms_max=self._offload_ms_max),
+            objects=None if self._objects is None else self._behind,
         )
+
+    def _behind(self, place: ObjectPlace) -> Objects:
+        assert self._objects is not None
+        return self._objects
 
     # --- the metadata ----------------------------------------------------------------------------------------
 
@@ -274,7 +285,16 @@ class ReplicaServer:
         home = CopyHome(self.server_id, self.incarnation, lambda bucket: disk)
         folders = BucketFolders(world.files, [FOLDER])
         node = self.node = TabletNode(
-            world, settings, folders, self.server_id, view, metrics, ports.budget, home=home, ask=links.call
+            world,
+            settings,
+            folders,
+            self.server_id,
+            view,
+            metrics,
+            ports.budget,
+            home=home,
+            ask=links.call,
+            owner=OWNER,
         )
         node.expiry.ask = links.expire
         await ports.open(endpoints(settings), Dispatch((*node.groups, *catalog_reads(view))))
@@ -328,7 +348,7 @@ class CoordinatorServer:
         coordinator.perform(commands.bootstrap, now_ms=world.clock.now_ms())
         view = CatalogView(coordinator, world.offload, alone=False)
         links = _Links(world, view)
-        lake = lake_config(settings, FOLDER, LakeOwner("cluster", "incarnation"))
+        lake = lake_config(settings, FOLDER, OWNER)
         node = self.node = CoordinatorNode(world, settings, FOLDER, lake, view, links.apply)
         ports = Ports(world, settings, Metrics(), server_type=COORDINATOR_TYPE)
         await ports.open(endpoints(settings), Dispatch((*node.groups, *catalog_reads(view))))

@@ -38,6 +38,7 @@ SECTIONS = {
     "stage": "Staged writes",
     "stages": "Staged writes",
     "groups": "Staged writes",
+    "remote": "The object store",
     "tiering": "Tiering",
     "join": "Delta joins",
 }

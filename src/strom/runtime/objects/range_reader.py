@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from strom.errors import TornBatch
-from strom.runtime.objects.object_store import Objects
-from strom.runtime.objects.range_plan import UNFILTERED, Coalescing, Fetch, Part, plan
+from strom.runtime.objects.range_plan import PART_BYTES, UNFILTERED, Coalescing, Fetch, Part, plan
 
 IN_FLIGHT_MAX = 16
 IN_FLIGHT_OF_A_READER = 4
@@ -26,17 +25,38 @@ class RangeCosts(NamedTuple):
 
 
 class RangeBudget:
-    """How many requests may be under way, of all readers together. Belongs to one event loop."""
+    """How many requests may be under way, of all readers together, and how large. Belongs to one event loop."""
 
-    def __init__(self, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+    def __init__(
+        self,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        *,
+        part_bytes: int = PART_BYTES,
+        gap_bytes: int = UNFILTERED.gap_bytes,
+    ) -> None:
+        """``part_bytes``: what is longer is split. ``gap_bytes``: between whole columns; of other plans in
+        proportion."""
         self.turns = asyncio.Semaphore(in_flight_max)
+        self.part_bytes = part_bytes
+        self._gap_scale = gap_bytes / UNFILTERED.gap_bytes
+
+    def scaled(self, coalescing: Coalescing) -> Coalescing:
+        """With gaps as this budget has them."""
+        return coalescing._replace(gap_bytes=int(coalescing.gap_bytes * self._gap_scale))
+
+
+class PartSource(Protocol):
+    """What gives parts of objects: a store, or something in front of it."""
+
+    async def get_range(self, key: str, position: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``position``; fewer only at the object's end."""
 
 
 class RangeReader:
     """One reader of parts."""
 
     def __init__(
-        self, objects: Objects, budget: RangeBudget, in_flight_max: int = IN_FLIGHT_OF_A_READER
+        self, objects: PartSource, budget: RangeBudget, in_flight_max: int = IN_FLIGHT_OF_A_READER
     ) -> None:
         self._objects = objects
         self._budget = budget
@@ -52,7 +72,7 @@ class RangeReader:
         self, key: str, parts: Sequence[Part], coalescing: Coalescing = UNFILTERED
     ) -> list[memoryview]:
         """The bytes of each part, in the order asked for. An object that ends before a part does is a TornBatch."""
-        fetches = plan(parts, coalescing)
+        fetches = plan(parts, self._budget.scaled(coalescing), self._budget.part_bytes)
         came = await self._all([self._fetch(key, fetch) for fetch in fetches])
         self._wanted += sum(part.length for part in parts)
         return [_cut(part, fetches, came) for part in parts]

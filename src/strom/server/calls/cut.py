@@ -14,8 +14,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from strom.errors import RequestTimeout, StorageOffline
-from strom.log.sync import SyncPoint
+from strom.errors import RequestTimeout
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import CUT_BUCKETS, SNAPSHOT, Api
 from strom.protocol.message import Message
@@ -31,9 +30,11 @@ from strom.protocol.messages.cut import (
 from strom.rpc.call import Call
 from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.background.group_commit import GroupCommit
+from strom.server.background.sync_once import durable
 from strom.server.calls.bucket_errors import refused
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import TIMEOUT_S_MAX
+from strom.server.remote.remote_logs import RemoteLogs
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.copy_role import CopyRole
 from strom.server.tablets.tablet_slot import TabletSlot
@@ -80,8 +81,9 @@ class SnapshotCalls:
 class CutCalls:
     """Answers for the buckets of this server."""
 
-    def __init__(self, tablets: Tablets, commit: GroupCommit) -> None:
+    def __init__(self, tablets: Tablets, commit: GroupCommit, remote: RemoteLogs | None = None) -> None:
         self._tablets = tablets
+        self._remote = remote
         self._commit = commit
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
@@ -100,6 +102,8 @@ class CutCalls:
         try:
             slot = self._tablets.slot(BucketId(request.table_id, wanted.partition_id, wanted.bucket_id))
             tablet = await self._having(slot, wanted.at_least or 0, until)
+            if self._remote is not None:
+                await self._remote.known(tablet)
             sync = bool(request.sync)
             return await self.cut_tablet(tablet, wanted, number=request.number, sync=sync, role=slot.role)
         except Exception as error:
@@ -140,7 +144,7 @@ class CutCalls:
         if sync and role is not None:
             end = max(cut.start_offset, min(end, role.stable))  # R23
         elif sync and tablet.log.synced_end < end:
-            await _durable(tablet, self._commit)
+            await durable(tablet, self._commit)
         return CutBucketResponse(
             partition_id=wanted.partition_id,
             bucket_id=wanted.bucket_id,
@@ -150,37 +154,3 @@ class CutCalls:
             grouped=grouped,
             damaged=bool(tablet.log.damage) or None,
         )
-
-
-async def _durable(tablet: Tablet, commit: GroupCommit) -> None:
-    """Wait until everything now in the log survives power loss; raises what took the tablet offline."""
-    request = _SyncOnce(tablet)
-    commit.request(request)
-    await request.done
-    tablet.check_online()
-
-
-class _SyncOnce:
-    """One sync of a tablet, with a future to wait for."""
-
-    def __init__(self, tablet: Tablet) -> None:
-        self._tablet = tablet
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def pending_sync(self) -> SyncPoint | None:
-        point = self._tablet.pending_sync()
-        if point is None:
-            self._finish()
-        return point
-
-    def synced(self, point: SyncPoint) -> None:
-        self._tablet.synced(point)
-        self._finish()
-
-    def fail(self, error: StorageOffline) -> None:
-        self._tablet.fail(error)
-        self._finish()
-
-    def _finish(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)

@@ -23,6 +23,7 @@ from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.scan_rows import ScanRowsCalls
+from strom.server.remote.remote_logs import RemoteLogs
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.tablet import Tablet
@@ -36,8 +37,15 @@ class OffsetCalls:
     """Answers ListOffsets and LimitScan."""
 
     def __init__(
-        self, tablets: Tablets, tables: Tables, readers: Offload, clock: Clock, keys: ScanRowsCalls
+        self,
+        tablets: Tablets,
+        tables: Tables,
+        readers: Offload,
+        clock: Clock,
+        keys: ScanRowsCalls,
+        remote: RemoteLogs | None = None,
     ) -> None:
+        self._remote = remote
         self._tablets = tablets
         self._tables = tables
         self._readers = readers
@@ -71,7 +79,9 @@ class OffsetCalls:
     async def _ask(self, tablet: Tablet, request: ListOffsetsRequest) -> int:
         tablet.check_online()
         if request.offset_type == EARLIEST:
-            return tablet.start_offset
+            if self._remote is not None:
+                await self._remote.known(tablet)
+            return tablet.readable_from
         if request.offset_type == LATEST:
             return tablet.high_watermark
         if request.offset_type != TIMESTAMP or request.start_timestamp is None:
@@ -80,7 +90,8 @@ class OffsetCalls:
                 offset_type=request.offset_type,
             )
         now_ms, timestamp_ms = self._clock.now_ms(), request.start_timestamp
-        return await self._readers.run(lambda: tablet.offset_at(timestamp_ms, now_ms=now_ms))
+        here = await self._readers.run(lambda: tablet.offset_at(timestamp_ms, now_ms=now_ms))
+        return here if self._remote is None else await self._remote.offset_at(tablet, timestamp_ms, here)
 
     async def limit_scan(self, call: Call) -> Message:
         """The last rows of one bucket."""
@@ -98,6 +109,8 @@ class OffsetCalls:
             slot.readers += 1
             try:
                 found = await self._readers.run(tablet.tail_rows, request.limit)
+                if self._remote is not None:
+                    found = await self._remote.tail_rows(tablet, found, request.limit)
             finally:
                 slot.readers -= 1
             share.keep(found.size)

@@ -119,6 +119,11 @@ class RunningServer:
         """Never: it ends only when it is stopped."""
         self.addresses: Addresses
 
+    @property
+    def tablet(self) -> TabletNode | None:
+        """The tablet server in this process, if there is one."""
+        return self._tablet
+
     async def start(self) -> Addresses:
         """Start everything; if a part fails, undo what was begun."""
         try:
@@ -210,6 +215,7 @@ class RunningServer:
             view,
             self._metrics,
             self._ports.budget,
+            owner=self._folder.owner,
         )
         tablet.expiry.ask = self._coordinator.sinks.expire
         site = await self._open_ports(view, lambda: [tablet.status], tablet.groups)

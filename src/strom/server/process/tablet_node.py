@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from strom.model.lake.lake_owner import LakeOwner
 from strom.rpc.budget import Budget
 from strom.runtime.compiling import Compiling
 from strom.runtime.memory import give_back, resident_bytes
@@ -49,6 +50,10 @@ from strom.server.calls.replication import ReplicationCalls
 from strom.server.calls.writes import Writes
 from strom.server.folder.bucket_folders import BucketFolders
 from strom.server.membership.metadata_contact import MetadataContact
+from strom.server.remote.remote_access import RemoteAccess
+from strom.server.remote.remote_drops import RemoteDrops
+from strom.server.remote.remote_logs import RemoteLogs
+from strom.server.remote.uploads import Uploads
 from strom.server.replicas.copy_home import CopyHome
 from strom.server.replicas.copy_watch import CopyWatch
 from strom.server.replicas.replica_metrics import follow_replicas
@@ -85,8 +90,12 @@ class TabletNode:
         *,
         home: CopyHome | None = None,
         ask: AskServer | None = None,
+        owner: LakeOwner | None = None,
     ) -> None:
-        """``home`` and ``ask``: in a cluster, what this process is registered as, and how it asks other servers."""
+        """``home`` and ``ask``: in a cluster, what this process is registered as, and how it asks other servers.
+
+        ``owner``: the cluster and its place, by which it has its part of an object store; None: it has none.
+        """
         self._world, self._settings, self._view, self._metrics = world, settings, view, metrics
         self._shared = TabletSettings.of(settings)
         assert self._shared.keys.index_budget is not None
@@ -101,6 +110,12 @@ class TabletNode:
             world.clock,
         )
         turns = _turns(world, budget, metrics, self._core_wait)
+        access = RemoteAccess.of(settings, owner)
+        self.remote = (
+            None
+            if access is None
+            else RemoteLogs(world, access, metrics, f"{folders.roots[0]}/remote-cache-{server_id}")
+        )
         self.tables = Tables(view, metrics, settings["durability"], self._kernels.check_peer_rows)
         self._watch = self._clock_watch(folders.roots[0], f"tablet-{server_id}")
         self.tablets = Tablets(
@@ -130,6 +145,7 @@ class TabletNode:
             refusals=Refusals(world.clock),
             crowded=lambda: budget.full,
             piece=turns.piece,
+            remote=self.remote,
         )
         budget.relief.append(self._fetches.relieve)
         self._memory_return = MemoryReturn(budget, (world.offload, self._lanes), give_back, resident_bytes)
@@ -150,6 +166,7 @@ class TabletNode:
             self.status.in_cluster = self._in_cluster
         self.status.clock_ahead_s = lambda: self._watch.time.ahead_ms() / 1000
         self._make_upkeep()
+        self.uploads = None if self.remote is None else self._uploading(self.remote, folders.roots[0])
         _follow(metrics, self.tablets, self._space)
         follow_keys(metrics, self.tablets, world.clock, self._run_reads)
 
@@ -201,7 +218,7 @@ class TabletNode:
             self.expiry,
             self._metrics,
         )
-        return writes, stages, CutCalls(self.tablets, commit)
+        return writes, stages, CutCalls(self.tablets, commit, self.remote)
 
     def _replicate(self, home: CopyHome, ask: AskServer, turns: Turns) -> None:
         """The copies of this server, and the calls of those who follow them."""
@@ -260,7 +277,7 @@ class TabletNode:
             piece=turns.piece,
         )
         return (
-            OffsetCalls(self.tablets, self.tables, world.offload, world.clock, scans),
+            OffsetCalls(self.tablets, self.tables, world.offload, world.clock, scans, self.remote),
             UpsertCalls(self.tablets, self.tables, writes, self._shared.limits),
             PeerLookupCalls(self.tablets, self.tables, reads, writes, lookups),
             LookupRowsCalls(reads, lookups, self._shared.limits),
@@ -278,6 +295,7 @@ class TabletNode:
             self._view,
             self._watch.time,
             every_ms=settings["log.retention.check-interval"],
+            uploaded=self.remote,
         )
         self._jobs = KeyJobs(
             self.tablets,
@@ -290,6 +308,32 @@ class TabletNode:
             at_once=settings["kv.jobs"],
         )
 
+    def _uploading(self, remote: RemoteLogs, folder: str) -> Uploads:
+        """What brings the logs into the object store, and what takes those of dropped tables from there."""
+        uploads = Uploads(
+            remote,
+            self.tablets,
+            self.tables,
+            self._view,
+            self._commit,
+            self._world.clock,
+            self._world.randomness,
+            self._metrics,
+            expiry=self._watch.time,
+            writer_expiry_ms=self._settings["server.writer-id.expiration-time"],
+        )
+        self.status.remote, self.status.place_past = uploads.facts.summary, remote.known
+        self._drops = RemoteDrops(
+            remote,
+            self._view,
+            self._world.files,
+            f"{folder}/remote-drops-{self.tablets.server_id}.json",
+            self.tablets.server_id,
+            self._world.clock,
+            uploads.new_id,
+        )
+        return uploads
+
     def start(self) -> None:
         """Start the background work."""
         self._tasks.spawn(self._view.follow(), "follow the metadata")
@@ -301,6 +345,9 @@ class TabletNode:
         self._tasks.spawn(self._memory_return.run(), "give memory back")
         self._tasks.spawn(self._jobs.run(), "upkeep of primary-key buckets")
         self._tasks.spawn(self.expiry.run(), "stages whose leases are over")
+        if self.uploads is not None:
+            self._tasks.spawn(self.uploads.run(), "upload logs")
+            self._tasks.spawn(self._drops.run(), "remove remote logs of dropped tables")
         self._kernels.follow(self._view)
         if self.replicas is not None:
             self.replicas.start()
@@ -316,8 +363,12 @@ class TabletNode:
         self._jobs.stop()
         self._kernels.stop()
         await self._tasks.close()
+        if self.uploads is not None:
+            await self.uploads.close()
         if self.replicas is not None:
             await self.replicas.close()
+        if self.remote is not None:
+            await self._world.offload.run(self.remote.close)
         cleanly = await self.tablets.close()
         await self._commit_tasks.close()
         self._lanes.close()

@@ -69,7 +69,16 @@ class TabletServer:
         metrics = self.metrics = Metrics()
         self._ports = Ports(world, settings, metrics, server_type=TABLET_TYPE)
         self.node = TabletNode(
-            world, settings, folders, server_id, view, metrics, self._ports.budget, home=home, ask=ask
+            world,
+            settings,
+            folders,
+            server_id,
+            view,
+            metrics,
+            self._ports.budget,
+            home=home,
+            ask=ask,
+            owner=lake.owner,
         )
         self._state = StateCalls(view, lambda: [self.node.status], self.node.status.summary)
         self._inner: Listener | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypedDict
 
 from strom.coordinator.catalog import Catalog
@@ -82,6 +82,10 @@ class LocalStatus:
         """How far the clock is ahead of the trusted time that rows expire by."""
         self.in_cluster: Callable[[], dict[str, Any]] = dict
         """What a server of a cluster says in addition."""
+        self.remote: Callable[[], dict[str, Any]] | None = None
+        """How uploading to the object store goes; None: nothing is uploaded."""
+        self.place_past: Callable[[Tablet], Awaitable[None]] | None = None
+        """Lets a tablet know what the object store has of it."""
 
     async def table(self, table_id: int) -> list[WireBucketStatus]:
         """Every bucket of a table that this server leads."""
@@ -96,7 +100,9 @@ class LocalStatus:
     async def _bucket(self, bucket: BucketId) -> WireBucketStatus:
         try:
             slot = self._tablets.slot(bucket)
-            await wait_for(slot.opened())
+            tablet = await wait_for(slot.opened())
+            if self.place_past is not None:
+                await self.place_past(tablet)
         except StromError as error:
             return unknown_status(bucket, self.server_id, error.message)
         return _status(facts_of(slot, self.server_id))
@@ -136,6 +142,7 @@ class LocalStatus:
             "disk_free_bytes": self._space.free_bytes,
             "disk_full": self._space.full,
             "clock_ahead_s": self.clock_ahead_s(),
+            **({} if self.remote is None else {"remote": self.remote()}),
             **self.in_cluster(),
         }
 
@@ -212,7 +219,7 @@ def _facts(tablet: Tablet, leader_id: int) -> BucketFacts:
         partition_id=tablet.bucket.partition_id,
         bucket=tablet.bucket.bucket,
         leader_id=leader_id,
-        start_offset=log.start_offset,
+        start_offset=tablet.readable_from,
         high_watermark=tablet.high_watermark,
         end_offset=log.end_offset,
         size_bytes=log.size_bytes,

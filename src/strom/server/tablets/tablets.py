@@ -209,7 +209,7 @@ class Tablets:
                     catalog.partition_by_id(one.partition_id),
                 )
                 if table is not None and partition is not None and partition.table_id == one.table_id:
-                    found.update(dict.fromkeys(_led(self.server_id, table, one.partition_id, catalog)))
+                    found.update(dict.fromkeys(led_in(self.server_id, table, one.partition_id, catalog)))
         return list(found)
 
     def _let_go(self, slot: TabletSlot, *, dropped: bool) -> None:
@@ -351,12 +351,13 @@ def led_by(server_id: int, table: TableEntry, catalog: Catalog) -> list[BucketId
         led = catalog.replicas.led_by(server_id, table.table_id)
         return [bucket for bucket in led if catalog.has_bucket(bucket)]
     if not table.partitioned:
-        return _led(server_id, table, None, catalog)
+        return led_in(server_id, table, None, catalog)
     parts = catalog.partitions_of(table.table_id)
-    return [bucket for part in parts for bucket in _led(server_id, table, part.partition_id, catalog)]
+    return [bucket for part in parts for bucket in led_in(server_id, table, part.partition_id, catalog)]
 
 
-def _led(server_id: int, table: TableEntry, partition_id: int | None, catalog: Catalog) -> list[BucketId]:
+def led_in(server_id: int, table: TableEntry, partition_id: int | None, catalog: Catalog) -> list[BucketId]:
+    """The buckets of one partition that a server leads; None: of a table without."""
     if len(catalog.replicas):
         return [one for one in led_by(server_id, table, catalog) if one.partition_id == partition_id]
     buckets = (BucketId(table.table_id, partition_id, number) for number in range(table.bucket_count))

@@ -39,6 +39,15 @@ def server_concerns(summaries: Mapping[int, Mapping[str, Any]], *, gone_is_bad: 
             yield Concern(
                 "bad", "offline", f"{name}: {counted(offline, 'bucket')} offline", "see the server's log"
             )
+        remote = summary.get("remote")
+        if remote and remote["failing"]:
+            yield Concern(
+                "note",
+                "remote",
+                f"{name}: {counted(remote['failing'], 'bucket')} not uploaded to the object store, "
+                f"{rough_size(remote['pending_bytes'])} behind for {remote['behind_s']:.0f} s: {remote['error']}",
+                "rows stay on this server's disk until then; see remote.data.dir and `strom remote status`",
+            )
         if summary.get("disk_full"):
             free = rough_size(summary["disk_free_bytes"])
             yield Concern(

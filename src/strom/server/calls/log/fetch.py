@@ -15,7 +15,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from strom.errors import OffsetOutOfRange, StromError
+from strom.errors import Corrupt, OffsetOutOfRange, StromError
+from strom.log.chain import expired
 from strom.protocol.message import Message
 from strom.rpc.call import Answer
 from strom.rpc.call_memory import BudgetShare
@@ -24,6 +25,7 @@ from strom.runtime.tasks import Offload
 from strom.server.calls.log.fetched_bucket import FetchedBucket
 from strom.server.calls.log.heavy_reads import HEAVY_BYTES, HeavyReads
 from strom.server.calls.log.log_read import ReadResult, plainly, released_after
+from strom.server.remote.remote_logs import RemoteLogs
 from strom.server.tablets.refusals import Refusals
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.tablet import Tablet
@@ -69,8 +71,11 @@ class Fetches:
         refusals: Refusals | None = None,
         crowded: Callable[[], bool] = lambda: False,
         piece: Callable[[int], int] = lambda size: size,
+        remote: RemoteLogs | None = None,
     ) -> None:
+        """``remote``: what is not here any more."""
         self._tablets = tablets
+        self._remote = remote
         self._readers = readers
         self._max_bytes = max_bytes
         self._crowded = crowded
@@ -191,17 +196,26 @@ class Fetches:
         try:
             one.slot = self._tablets.copy(one.bucket) if one.cut else self._tablets.slot(one.bucket)
             tablet = one.place()
-            if isinstance(tablet, Tablet):
+            if isinstance(tablet, Tablet) and not self._must_look(one, tablet):
                 self._take(one, tablet)
         except StromError as error:
             one.error = error
+
+    def _must_look(self, one: FetchedBucket, tablet: Tablet) -> bool:
+        """Whether the object store has to be asked first where the bucket begins."""
+        if self._remote is None:
+            return False
+        return self._remote.must_look(tablet, None if one.offset == EARLIEST else one.offset)
 
     async def _open(self, one: FetchedBucket) -> None:
         if one.tablet is not None or one.error is not None:
             return
         assert one.slot is not None
         try:
-            self._take(one, await wait_for(one.place()))
+            tablet = await wait_for(one.place())
+            if self._remote is not None and self._must_look(one, tablet):
+                await self._remote.known(tablet)
+            self._take(one, tablet)
         except StromError as error:
             one.error = error
 
@@ -209,15 +223,16 @@ class Fetches:
         tablet.check_online()
         one.tablet = tablet
         if one.offset == EARLIEST:
-            one.offset, one.earliest = tablet.start_offset, True
+            one.offset, one.earliest = tablet.readable_from, True
         for seen in (one.seen, one.cut):
             if seen is not None:
                 seen.check(tablet)
-        if not tablet.start_offset <= one.offset <= tablet.end_offset:
+        start = tablet.readable_from
+        if not start <= one.offset <= tablet.end_offset:
             raise OffsetOutOfRange(
-                f"bucket {one.bucket} holds offsets {tablet.start_offset} to {tablet.end_offset}, not {one.offset}",
+                f"bucket {one.bucket} holds offsets {start} to {tablet.end_offset}, not {one.offset}",
                 offset=one.offset,
-                start_offset=tablet.start_offset,
+                start_offset=start,
                 end_offset=tablet.end_offset,
             )
         one.found.next_offset = one.offset
@@ -235,7 +250,7 @@ class Fetches:
         return any(self._is_long(one, max_bytes) for one in wanted)
 
     def _is_long(self, one: FetchedBucket, max_bytes: int) -> bool:
-        if one.costly or one.large:
+        if one.costly or one.large or one.is_past:
             return self._readable(one)
         if min(one.max_bytes, max_bytes) <= INLINE_BYTES_MAX or not self._readable(one):
             return False
@@ -251,6 +266,8 @@ class Fetches:
                 try:
                     found = one.read(one.tablet, one.found.next_offset, room, INLINE_BYTES_MAX)
                 except (StromError, OSError) as error:
+                    if self._remote is not None and isinstance(error, OffsetOutOfRange) and one.is_past:
+                        break  # it left this disk just now: it is read aside
                     one.fail(error)
                     continue
                 before = one.found.size
@@ -282,9 +299,12 @@ class Fetches:
     async def _read_slice(self, one: FetchedBucket, room: int, share: BudgetShare) -> None:
         """Read once, with memory that is taken before it is used; nothing when there is none."""
         assert one.tablet is not None
-        needs = (
-            COSTLY_BYTES if one.costly else min(room, max(one.tablet.bytes_from(one.found.next_offset), 1))
-        )
+        if one.costly:
+            needs = COSTLY_BYTES
+        elif one.is_past:
+            needs = room
+        else:
+            needs = min(room, max(one.tablet.bytes_from(one.found.next_offset), 1))
         for _ in range(LOOKS_MAX):
             if needs <= HEAVY_BYTES or share.amount:
                 needs = await self._read_with(one, room, needs, share)
@@ -312,11 +332,10 @@ class Fetches:
         assert slot is not None
         slot.readers += 1
         try:
-            if self._is_long(one, room):
-                read = released_after if one.costly and allowed > COSTLY_BYTES else plainly
-                found = await self._readers.run(read, one.read, tablet, one.found.next_offset, room, allowed)
+            if one.is_past:
+                found = await self._read_past(one, room, allowed)
             else:
-                found = one.read(tablet, one.found.next_offset, room, allowed)
+                found = await self._read_here(one, tablet, room, allowed)
         except (StromError, OSError) as error:
             one.fail(error)
             return 0
@@ -324,6 +343,30 @@ class Fetches:
             slot.readers -= 1
         _add(one, found)
         return found.needs
+
+    async def _read_here(self, one: FetchedBucket, tablet: Tablet, room: int, allowed: int) -> ReadResult:
+        offset = one.found.next_offset
+        try:
+            if not self._is_long(one, room):
+                return one.read(tablet, offset, room, allowed)
+            read = released_after if one.costly and allowed > COSTLY_BYTES else plainly
+            return await self._readers.run(read, one.read, tablet, offset, room, allowed)
+        except OffsetOutOfRange:
+            if self._remote is None or not one.is_past:
+                raise
+            return ReadResult([], 0, 0, offset, needs=room)  # it left this disk just now: look again
+
+    async def _read_past(self, one: FetchedBucket, room: int, allowed: int) -> ReadResult:
+        """Read what is not on this disk any more."""
+        tablet, offset = one.tablet, one.found.next_offset
+        assert tablet is not None
+        if self._remote is None:
+            raise expired(offset, tablet.start_offset)
+        try:
+            found = await self._remote.read(tablet, offset, one.read.wish(room, allowed))
+            return await self._readers.run(one.read.made, found, room, allowed)
+        except Corrupt as error:
+            raise one.read.unreadable(tablet, offset, error) from error
 
     def _in_turn(self, wanted: Sequence[FetchedBucket]) -> list[FetchedBucket]:
         """Begin with another bucket each time, so that none is always last when the answer is full."""

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from strom.errors import Corrupt, InvalidRequest, StromError
-from strom.log.reading.slices import Skip
+from strom.log.reading.slices import LogSlice, Skip
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_LOG, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -28,6 +28,7 @@ from strom.protocol.messages.log import (
     FetchLogTableResponse,
 )
 from strom.record.project import Projection
+from strom.remote.slice_plan import ReadWish
 from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits
@@ -38,9 +39,9 @@ from strom.server.calls.log.fetched_bucket import FetchedBucket
 from strom.server.calls.log.log_read import (
     STORED_BYTES,
     STORED_PART,
+    NeverRead,
     Read,
     ReadResult,
-    never,
     plain,
     rewritten,
 )
@@ -83,7 +84,7 @@ class FetchLogCalls:
     # --- what is wanted --------------------------------------------------------------------------------
 
     def _wanted(self, table: FetchLogTableRequest) -> list[FetchedBucket]:
-        read: Read = never
+        read: Read = NeverRead()
         costly = False
         traffic, error = None, None
         try:
@@ -107,26 +108,8 @@ class FetchLogCalls:
     def _reading(self, facts: TableFacts, table: FetchLogTableRequest) -> tuple[Read, bool]:
         """How to read, and whether batches are rewritten on the way."""
         columns = _Columns(facts, table, self._limits) if table.projection_pushdown_enabled else None
-        projection = None if columns is None or columns.all else columns.projection
-        skip = self._skip(facts, table)
-        evolved = None if columns is None else columns.evolved
-
-        def read(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
-            # The peer's clients pass what was given up only if the next existing batch comes at once.
-            choice: dict[str, Any] = {"projection": projection, "skip": skip, "gaps": False}
-            if evolved is None:
-                return plain(tablet.read(offset, max_bytes=max_bytes, most=allowed, **choice))
-            stored, most = min(max_bytes, STORED_BYTES), allowed // STORED_PART
-            found = tablet.read(offset, max_bytes=stored, most=most, **choice)
-            return rewritten(found, evolved, max_bytes=max_bytes, allowed=allowed)
-
-        def read_or_explain(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
-            try:
-                return read(tablet, offset, max_bytes, allowed)
-            except Corrupt as error:
-                raise unreadable_error(facts, tablet, offset, error) from error
-
-        return read_or_explain, evolved is not None
+        read = _LogRead(facts, columns, self._skip(facts, table))
+        return read, read.rewrites
 
     def _skip(self, facts: TableFacts, table: FetchLogTableRequest) -> Skip | None:
         if table.filter_predicate is None:
@@ -168,10 +151,39 @@ class FetchLogCalls:
             partition_id=bucket.partition_id,
             bucket_id=bucket.bucket_id,
             high_watermark=one.tablet.high_watermark,
-            log_start_offset=one.tablet.start_offset,
+            log_start_offset=one.tablet.readable_from,
             records=one.found.buffers or b"",
             filtered_end_offset=one.found.next_offset if pruned else None,
         )
+
+
+class _LogRead(Read):
+    """How a request of the peer reads."""
+
+    def __init__(self, facts: TableFacts, columns: _Columns | None, skip: Skip | None) -> None:
+        self._facts = facts
+        self._projection = None if columns is None or columns.all else columns.projection
+        self._evolved = None if columns is None else columns.evolved
+        self._skip = skip
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether batches are rewritten on the way."""
+        return self._evolved is not None
+
+    def wish(self, max_bytes: int, allowed: int) -> ReadWish:
+        if self.rewrites:
+            max_bytes, allowed = min(max_bytes, STORED_BYTES), allowed // STORED_PART
+        # The peer's clients pass what was given up only if the next existing batch comes at once.
+        return ReadWish(max_bytes, allowed, projection=self._projection, skip=self._skip, gaps=False)
+
+    def made(self, found: LogSlice, max_bytes: int, allowed: int) -> ReadResult:
+        if self._evolved is None:
+            return plain(found)
+        return rewritten(found, self._evolved, max_bytes=max_bytes, allowed=allowed)
+
+    def unreadable(self, tablet: Tablet, offset: int, error: Corrupt) -> StromError:
+        return unreadable_error(self._facts, tablet, offset, error)
 
 
 class _Columns:

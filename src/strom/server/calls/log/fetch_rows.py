@@ -8,11 +8,13 @@ without a match: a filter that matches rarely still makes progress.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import pyarrow as pa
 
 from strom.errors import Corrupt, InvalidPredicate, InvalidRequest, LimitExceeded, StromError
+from strom.log.reading.slices import LogSlice
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_ROWS, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -23,6 +25,7 @@ from strom.protocol.messages.own import (
     FetchRowsResponse,
 )
 from strom.record.project import Projection
+from strom.remote.slice_plan import ReadWish
 from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
@@ -32,9 +35,9 @@ from strom.server.calls.log.fetched_bucket import FetchedBucket
 from strom.server.calls.log.log_read import (
     STORED_BYTES,
     STORED_PART,
+    NeverRead,
     Read,
     ReadResult,
-    never,
     plain,
     rewritten,
 )
@@ -57,7 +60,7 @@ class FetchRowsCalls:
     def fetch_rows(self, call: Call) -> Answer:
         """Read several buckets of one table."""
         request: FetchRowsRequest = call.request
-        read: Read = never
+        read: Read = NeverRead()
         traffic, error = None, None
         try:
             facts = self._tables.of(request.table_id)
@@ -69,7 +72,7 @@ class FetchRowsCalls:
                 BucketId(request.table_id, one.partition_id, one.bucket_id),
                 offset=one.fetch_offset,
                 max_bytes=max(one.max_bytes, 1),
-                read=_up_to(read, one.end_offset),
+                read=read.up_to(one.end_offset) if isinstance(read, RowsRead) else read,
                 until=one.end_offset,
                 seen=None if one.epoch_before is None else SeenUpTo(one.fetch_offset, one.epoch_before),
                 cut=_cut_of(one),
@@ -119,7 +122,7 @@ class FetchRowsCalls:
             partition_id=bucket.partition_id,
             bucket_id=bucket.bucket_id,
             high_watermark=one.tablet.high_watermark,
-            log_start_offset=one.tablet.start_offset,
+            log_start_offset=one.tablet.readable_from,
             records=one.found.buffers or b"",
             next_offset=one.found.next_offset,
             bytes_skipped=one.found.bytes_skipped,
@@ -128,7 +131,7 @@ class FetchRowsCalls:
         )
 
 
-class RowsRead:
+class RowsRead(Read):
     """How one request reads: which columns, which rows."""
 
     def __init__(
@@ -137,38 +140,40 @@ class RowsRead:
         self._facts = facts
         self._ids = ids
         self._batches = batches
+        self._until: int | None = None
         self._rows = (
             None
             if batches is None
             else RowFilters(batches.predicate, self._schema_read, self._positions_wanted, limits)
         )
 
-    def __call__(
-        self, tablet: Tablet, offset: int, max_bytes: int, allowed: int, until: int | None = None
-    ) -> ReadResult:
-        """Read one slice; runs on the loop or in a thread."""
-        try:
-            return self._read(tablet, offset, max_bytes, allowed, until)
-        except Corrupt as error:
-            raise unreadable_error(self._facts, tablet, offset, error) from error
+    def up_to(self, end_offset: int | None) -> RowsRead:
+        """The same, ending at an offset."""
+        if end_offset is None:
+            return self
+        found = copy(self)
+        found._until = end_offset
+        return found
 
-    def _read(
-        self, tablet: Tablet, offset: int, max_bytes: int, allowed: int, until: int | None
-    ) -> ReadResult:
+    def wish(self, max_bytes: int, allowed: int) -> ReadWish:
         if self._batches is None or self._rows is None:
             projection = self._projection if self._ids else None
-            return plain(
-                tablet.read(offset, max_bytes=max_bytes, until=until, projection=projection, most=allowed)
-            )
-        found = tablet.read(
-            offset,
-            max_bytes=min(max_bytes, STORED_BYTES),
-            until=until,
-            projection=self._projection,
-            skip=self._batches.skips,
-            most=allowed // STORED_PART,
+            return ReadWish(max_bytes, allowed, self._until, projection)
+        return ReadWish(
+            min(max_bytes, STORED_BYTES),
+            allowed // STORED_PART,
+            self._until,
+            self._projection,
+            self._batches.skips,
         )
+
+    def made(self, found: LogSlice, max_bytes: int, allowed: int) -> ReadResult:
+        if self._rows is None:
+            return plain(found)
         return rewritten(found, self._rows, max_bytes=max_bytes, allowed=allowed)
+
+    def unreadable(self, tablet: Tablet, offset: int, error: Corrupt) -> StromError:
+        return unreadable_error(self._facts, tablet, offset, error)
 
     def _columns_read(self, schema_id: int) -> tuple[int, ...]:
         """What to read of a batch: the wanted columns, and those the filter needs."""
@@ -214,9 +219,3 @@ def _cut_of(bucket: FetchRowsBucketRequest) -> SeenUpTo | None:
     if bucket.end_offset is None or bucket.end_offset > bucket.cut_offset:
         raise InvalidRequest("a read with a cut ends there, or before", end_offset=bucket.end_offset)
     return SeenUpTo(bucket.cut_offset, bucket.cut_epoch)
-
-
-def _up_to(read: Read, end_offset: int | None) -> Read:
-    if end_offset is None or not isinstance(read, RowsRead):
-        return read
-    return lambda tablet, offset, max_bytes, allowed: read(tablet, offset, max_bytes, allowed, end_offset)

@@ -53,7 +53,7 @@ class FetchedBucket:
 
     def fail(self, error: Exception) -> None:
         """A read failed. If only because retention took the first rows meanwhile, the first offset is another now."""
-        start = self.offset if self.tablet is None else self.tablet.start_offset
+        start = self.offset if self.tablet is None else self.tablet.readable_from
         expired = isinstance(error, OffsetOutOfRange) and start > self.offset and not self.moved
         if self.earliest and expired:
             self.offset = self.found.next_offset = start
@@ -73,6 +73,11 @@ class FetchedBucket:
         """The tablet to read; raises NotLeader where another server has to be asked."""
         assert self.slot is not None
         return self.slot.opened() if self.cut is None else self.slot.pinned(self.cut.offset)
+
+    @property
+    def is_past(self) -> bool:
+        """Whether what comes next is not on this disk any more."""
+        return self.tablet is not None and self.found.next_offset < self.tablet.log.start_offset
 
     @property
     def moved(self) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from strom.errors import Corrupt, StromError
 from strom.log.reading.slices import LogSlice
+from strom.remote.slice_plan import ReadWish
 from strom.runtime.files import Bytes
 from strom.runtime.memory import release_arrow
 from strom.server.calls.log.rewriting import BatchRewriter, rewrite
@@ -31,11 +33,40 @@ class ReadResult:
     """Nothing was read: the next batch alone takes this many bytes of memory, more than allowed."""
 
 
-Read = Callable[[Tablet, int, int, int], ReadResult]
-"""(tablet, offset, bytes at most, memory allowed) -> what is there. Runs on the loop or in a thread.
+class Read(ABC):
+    """How one request reads a bucket: what it wants of the log, and what it makes of it.
 
-Only a single batch can make the answer larger than its bytes, and nothing makes it hold more memory than allowed.
-"""
+    Only a single batch can make the answer larger than its bytes, and nothing makes it hold more memory than allowed.
+    """
+
+    def __call__(self, tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+        """Read a slice of the log that is here: bytes at most, memory allowed. Runs on the loop or in a thread."""
+        wish = self.wish(max_bytes, allowed)
+        try:
+            found = tablet.read(
+                offset,
+                max_bytes=wish.max_bytes,
+                until=wish.until,
+                projection=wish.projection,
+                skip=wish.skip,
+                most=wish.most,
+                gaps=wish.gaps,
+            )
+            return self.made(found, max_bytes, allowed)
+        except Corrupt as error:
+            raise self.unreadable(tablet, offset, error) from error
+
+    @abstractmethod
+    def wish(self, max_bytes: int, allowed: int) -> ReadWish:
+        """What it wants of the log, wherever that is."""
+
+    @abstractmethod
+    def made(self, found: LogSlice, max_bytes: int, allowed: int) -> ReadResult:
+        """What becomes of it."""
+
+    @abstractmethod
+    def unreadable(self, tablet: Tablet, offset: int, error: Corrupt) -> StromError:
+        """The error of a read that met unreadable bytes."""
 
 
 def plain(found: LogSlice) -> ReadResult:
@@ -84,6 +115,14 @@ def released_after(read: Read, tablet: Tablet, offset: int, max_bytes: int, allo
         release_arrow()
 
 
-def never(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+class NeverRead(Read):
     """How a bucket with an error is read."""
-    raise AssertionError("a bucket with an error is not read")
+
+    def wish(self, max_bytes: int, allowed: int) -> ReadWish:
+        raise AssertionError("a bucket with an error is not read")
+
+    def made(self, found: LogSlice, max_bytes: int, allowed: int) -> ReadResult:
+        raise AssertionError("a bucket with an error is not read")
+
+    def unreadable(self, tablet: Tablet, offset: int, error: Corrupt) -> StromError:
+        return error
