@@ -308,7 +308,9 @@ class ReplicaServer:
 
 
 class _SeenStore(MortalStore):
-    """The metadata as one server reaches it, or does not."""
+    """The metadata as one server reaches it, or does not. What it did not see then, it sees when it looks again."""
+
+    hears = False
 
     def __init__(self, life: Life, store: MemoryStore, server: ReplicaServer) -> None:
         super().__init__(life, store)
