@@ -51,6 +51,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Look inside": {
         "log": "Show what a segment file holds",
+        "remote": "What the object store has, every byte checked",
     },
 }
 
