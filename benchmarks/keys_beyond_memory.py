@@ -84,6 +84,11 @@ def measure(bench: Bench) -> list[Answer]:
         server, table = open_.enter_context(_strom(bench.folder / "limited", keys, memory))
         _wait_for(server)
         _, whole = open_.enter_context(_strom(bench.folder / "whole", keys, 0))
+        for draw in (
+            zipf,
+            uniform,
+        ):  # the other server has answered as many questions when the two are compared
+            _asking(whole, draw)()
         rocks = open_.enter_context(_rocks(bench.folder / "rocks", keys, memory))
         bench.pids = server.pids
 

@@ -31,6 +31,7 @@ from strom.record.batch import BatchLimits
 from strom.runtime.files import LocalFiles
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import KeyTablet
+from strom.tablet.tablet import Durability
 
 STEPS = 100
 HISTORIES = 30
@@ -62,13 +63,13 @@ def budget(keys: int = 0) -> IndexBudget:
     return IndexBudget(0, keys_min=keys, worth_bytes=0)
 
 
-def opened(folder: Path, settings: KeySettings) -> KeyTablet:
+def opened(folder: Path, settings: KeySettings, durability: Durability = "os") -> KeyTablet:
     return KeyTablet.open(
         LocalFiles(),
         str(folder),
         BucketId(1, None, 0),
         KeyDefinition((SCHEMA,), key=(0,), image="FULL"),
-        durability="os",
+        durability=durability,
         limits=BatchLimits(),
         log_settings=LogSettings(sync_on_roll=False),
         settings=settings,
@@ -131,6 +132,19 @@ def test_keys_that_are_asked_for_stay_in_memory_and_others_leave(tmp_path: Path)
     before = reads.pages
     found(tablet, hot)
     assert reads.pages == before
+    tablet.close()
+
+
+def test_a_batch_with_more_keys_than_memory_may_hold_is_answered(tmp_path: Path) -> None:
+    """Half of its keys are there, and would leave for the other half, which would leave for them."""
+    tablet = opened(tmp_path, replace(QUIET, index_budget=budget(keys=10)))
+    write(tablet, 0, count=2_000)
+    snapshot(tablet)
+    for start in (0, 50, 100):
+        ids = list(range(start, start + 100))
+        assert found(tablet, ids) == {n: f"n{n}" for n in ids}
+    write(tablet, 150, count=100, word="newer")
+    assert found(tablet, [149, 150, 249, 250]) == {149: "n149", 150: "newer150", 249: "newer249", 250: "n250"}
     tablet.close()
 
 
@@ -304,6 +318,23 @@ def test_what_a_writer_found_stays_although_readers_need_the_room(tmp_path: Path
     expected = {n: f"{'newer' if n < 100 else 'n'}{n}" for n in range(1_000)}
     assert found(tablet, list(range(1_000))) == expected
     assert rows_of(tablet) == expected
+    tablet.close()
+
+
+def test_an_index_moves_out_although_old_batches_could_still_be_undone_in_memory(tmp_path: Path) -> None:
+    """A sync makes rows visible; what could undo them goes with the next append, or with the move."""
+    tablet = opened(tmp_path, replace(QUIET, index_budget=budget()), durability="group")
+    write(tablet, 0, count=500)
+    point = tablet.pending_sync()
+    assert point is not None
+    point.sync()
+    tablet.synced(point)
+    assert tablet.store.undo
+    snapshot(tablet)
+    assert tablet.store.index.resident is not None
+    write(tablet, 500, count=10)
+    assert tablet.truncate(500) == 500
+    assert found(tablet, list(range(600))) == {n: f"n{n}" for n in range(500)}
     tablet.close()
 
 

@@ -13,7 +13,7 @@ Only the lane calls the methods that change the state. They take the lock, and s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
@@ -192,19 +192,19 @@ class KeyStore:
 
     def with_keys(self, hashes: Hashes, do: Callable[[], T]) -> T:
         """Call under the lock, while memory knows all about these hashes. Reads what it lacks before. Any thread."""
-        read: FromRuns | None = None
+        read: list[FromRuns] = []
         while True:
             with self.lock:
                 wanted = self.wanted(hashes, read)
                 if wanted is None:
                     return do()
-            read = self.read_runs(wanted)
+            read.append(self.read_runs(wanted))
 
-    def wanted(self, hashes: Hashes, read: FromRuns | None) -> Wanted | None:
-        """Take in what was read, and say what has to be read before anything is asked. Under the lock."""
+    def wanted(self, hashes: Hashes, read: Sequence[FromRuns]) -> Wanted | None:
+        """Take in what was read last, and say what has to be read before anything is asked. Under the lock."""
         index = self.index
-        if read is not None:
-            index.admit(*read)
+        if read:
+            index.admit(*read[-1], again=len(read) > 1)
         lacking = index.wanted(hashes)
         return None if lacking is None or index.resident is None else (index.resident.tiles, lacking)
 

@@ -33,16 +33,22 @@ def asked(index: KeyIndex, tiles: RunTiles, *hashes: int) -> list[int]:
     return index.newest(row_ids).tolist()
 
 
+def swept(index: KeyIndex) -> int:
+    """Let everything go that may; what stays."""
+    assert index.resident is not None
+    index.resident.keys_max = 0
+    index.make_room()
+    return index.here
+
+
 def test_a_key_that_lost_its_namesake_stays_until_the_runs_know(tmp_path: Path) -> None:
     """Memory says about such a hash that it knows all keys: then it has to."""
-    index, tiles = lying_in(tmp_path, {5: [10, 12], 6: [14]})
-    asked(index, tiles, 5)
+    index, tiles = lying_in(tmp_path, {5: [10, 12], 6: [14]}, keys_max=10)
+    asked(index, tiles, 5, 6)
     first = index.find(np.array([5], np.uint64), None)
     gone = int(index.newest(first)[0])
     index.forget(first, np.array([5], np.uint64))
-    asked(index, tiles, 6)
-    asked(index, tiles, 7)
-    assert index.here == 2, "of 5 one is left, and the last one asked for came"
+    assert swept(index) == 1, "6 left"
     assert asked(index, tiles, 5) == [22 - gone]
 
 
@@ -54,13 +60,11 @@ def test_a_forgotten_key_is_not_read_back(tmp_path: Path) -> None:
 
 
 def test_namesakes_leave_together_or_stay(tmp_path: Path) -> None:
-    index, tiles = lying_in(tmp_path, {5: [10, 12], 6: [14]})
-    asked(index, tiles, 5)
+    index, tiles = lying_in(tmp_path, {5: [10, 12], 6: [14, 16]}, keys_max=10)
+    asked(index, tiles, 5, 6)
     row_id = index.find(np.array([5], np.uint64), None)
     index.set_newest(row_id, np.array([2 * OFFSET + 1]), np.array([5], np.uint64))
-    asked(index, tiles, 6)
-    asked(index, tiles, 7)
-    assert index.here == 3
+    assert swept(index) == 2, "both of 6 left, and none of 5"
 
 
 def test_what_other_runs_said_is_not_taken_in(tmp_path: Path) -> None:
@@ -86,3 +90,16 @@ def test_a_filter_that_was_wrong_is_asked_once(tmp_path: Path) -> None:
     index.admit(tiles, wrong, tiles.find(wrong))
     assert index.here == 0
     assert index.wanted(others) is None
+
+
+def test_namesakes_stay_together_when_the_index_moves_out(tmp_path: Path) -> None:
+    index = KeyIndex()
+    hashes = np.array([4, 5, 5], np.uint64)
+    row_ids = index.insert(hashes)
+    index.set_newest(row_ids, np.array([8, 10, 2 * OFFSET + 1]), hashes)
+    tiles = tiles_of(*written(tmp_path, "a", {4: [8], 5: [10]}))
+    old, new = index.move_out(tiles, OFFSET)
+    assert old.tolist() == row_ids[1:].tolist()
+    assert sorted(index.newest(new).tolist()) == [10, 2 * OFFSET + 1]
+    assert (index.here, index.keys) == (2, 3)
+    assert asked(index, tiles, 4) == [8]

@@ -193,8 +193,11 @@ class KeyIndex:
             return None
         return self.resident.wanted(np.ascontiguousarray(hashes, np.uint64), self._table)
 
-    def admit(self, tiles: RunTiles, asked: Hashes, found: FoundVersions) -> None:
-        """Take in what these runs have about hashes that ``wanted`` gave, unless the index lies in others by now."""
+    def admit(self, tiles: RunTiles, asked: Hashes, found: FoundVersions, *, again: bool = False) -> None:
+        """Take in what these runs have about hashes that ``wanted`` gave, unless the index lies in others by now.
+
+        ``again``: not for the first time for one question. Then no key leaves for it: it may be one that it is about.
+        """
         resident = self.resident
         if resident is None or resident.tiles is not tiles:
             return
@@ -204,7 +207,8 @@ class KeyIndex:
         unknown = np.zeros(len(asked), np.bool_)
         unknown[resident.still_unknown(asked, self._table)] = True
         taken = unknown[found.which]
-        self.make_room(int(np.count_nonzero(taken)))  # before: what is wanted now does not go at once
+        if not again:
+            self.make_room(int(np.count_nonzero(taken)))  # before: what is wanted now does not go at once
         self._take_in(asked[found.which[taken]], found.versions[taken])
 
     def _take_in(self, hashes: Hashes, versions: Int64s) -> None:

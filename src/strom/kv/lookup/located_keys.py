@@ -60,7 +60,7 @@ def locate_keys(
     numbers = np.empty((5, count), np.int64)
     where = np.empty((2, count), np.int32)
     store.index.uses += count
-    read: FromRuns | None = None
+    read: list[FromRuns] = []
     while True:
         with store.lock:
             wanted = None if store.index.resident is None else store.wanted(hashes, read)
@@ -76,7 +76,7 @@ def locate_keys(
                 break
         if quick:
             raise CheckNeeded(partial(store.bring_in, wanted))
-        read = store.read_runs(wanted)
+        read.append(store.read_runs(wanted))
     if fault != FINE:
         raise StoreCorrupt("the series of replaced versions leads out of its range")
     places = directory.places

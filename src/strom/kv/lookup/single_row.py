@@ -99,7 +99,7 @@ class SingleRow:
                 return None
             number = int(self._room[:8].view(np.int64)[0])
             if size == NOT_HERE:
-                wanted = store.wanted(self._room[:8].view(np.uint64).copy(), None)
+                wanted = store.wanted(self._room[:8].view(np.uint64).copy(), ())
                 if wanted is None:
                     return None
                 raise CheckNeeded(lambda: store.bring_in(wanted))
