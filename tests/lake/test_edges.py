@@ -86,7 +86,7 @@ def hot_part(start: int, end: int) -> Any:
     chosen = SimpleNamespace(
         wanted=SimpleNamespace(table=table), buckets=[(bucket, None)], gone=[], tiered=lambda _: Tiered(10, 0)
     )
-    cut = SimpleNamespace(start=start, end=end, epoch=0)
+    cut = SimpleNamespace(start=start, end=end, epoch=0, damaged=False)
     plan, _ = _hot_part(cast(Any, chosen), {bucket: cast(Any, cut)})
     return [(one.start, one.end) for one in cast(Any, plan).ranges]
 

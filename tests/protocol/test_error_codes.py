@@ -34,7 +34,7 @@ NEVER_TRAVEL = {
     errors.StoreUnavailable,
     errors.StoreRefused,
 }
-AS_ANCESTOR = {errors.KernelsCompiling, errors.NotCoordinator}
+AS_ANCESTOR = {errors.KernelsCompiling, errors.NotCoordinator, errors.RemoteLogUnavailable}
 """Travel as what makes the peer's clients, and ours, do the right thing."""
 KINDS = {errors.Retry, errors.Refused, errors.Fenced, errors.Corrupt, errors.Closed}
 ALL = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, StromError)}

@@ -46,7 +46,7 @@ bytes as the store has of the chosen tables.
 \b
 Examples:
   strom remote verify --config strom.toml
-  strom remote verify shop.orders --set remote.data.dir=s3://bucket/prefix --set remote.s3.region=eu-central-1
+  strom remote verify shop.orders --set remote.data.dir=s3://bucket/prefix
 """
 
 Config = Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Settings in TOML.")]
