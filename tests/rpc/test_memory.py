@@ -387,6 +387,45 @@ def test_memory_that_nobody_counted_goes_back_too() -> None:
     in_memory(main)
 
 
+def test_memory_beyond_the_budget_goes_back_while_the_rush_goes_on() -> None:
+    async def main(world: World) -> None:
+        budget = Budget(512 * MIB)
+        resident, given = [100 * MIB], []
+
+        def give_back() -> None:
+            given.append(resident[0])
+            resident[0] = 100 * MIB + budget.used
+
+        back = MemoryReturn(budget, (), give_back, lambda: resident[0])
+        running = asyncio.ensure_future(back.run())
+        budget.large.add(300 * MIB)
+        resident[0] = 670 * MIB
+        await asyncio.sleep(60.0)
+        assert not given, "the budget may be used"
+        resident[0] = 680 * MIB
+        await asyncio.sleep(0.3)
+        assert given == [680 * MIB], "300 MB are in use, at once, and not when the rush is over"
+        resident[0] = 680 * MIB
+        await asyncio.sleep(0.3)
+        assert len(given) == 2, "and again"
+        running.cancel()
+
+    in_memory(main)
+
+
+def test_a_process_that_has_grown_for_good_is_left_alone() -> None:
+    async def main(world: World) -> None:
+        resident, given = [100 * MIB], []
+        back = MemoryReturn(Budget(512 * MIB), (), lambda: given.append(resident[0]), lambda: resident[0])
+        running = asyncio.ensure_future(back.run())
+        resident[0] = 5_000 * MIB
+        await asyncio.sleep(60.0)
+        assert len(given) == 1, "tables are in use, nothing of it goes back"
+        running.cancel()
+
+    in_memory(main)
+
+
 def test_heavy_reads_come_one_at_a_time_and_rest_while_others_ask_small_things() -> None:
     async def main(world: World) -> None:
         loop = asyncio.get_running_loop()
