@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from strom.kv.runs.run_reads import RunReads
 from strom.model.lake.lake_owner import LakeOwner
 from strom.rpc.budget import Budget
 from strom.runtime.compiling import Compiling
@@ -98,10 +99,7 @@ class TabletNode:
         """
         self._world, self._settings, self._view, self._metrics = world, settings, view, metrics
         self._shared = TabletSettings.of(settings)
-        assert self._shared.keys.index_budget is not None
-        self._run_reads = self._shared.keys.index_budget.reads
-        if not isinstance(world.offload, InlineOffload):
-            self._run_reads.read = ParallelReads()
+        self._run_reads = self._reads_of_indexes()
         self._make_threads()
         self._kernels = Kernels(
             None if isinstance(world.offload, InlineOffload) else lambda: _compiling(world),
@@ -110,12 +108,7 @@ class TabletNode:
             world.clock,
         )
         turns = _turns(world, budget, metrics, self._core_wait)
-        access = RemoteAccess.of(settings, owner)
-        self.remote = (
-            None
-            if access is None
-            else RemoteLogs(world, access, metrics, f"{folders.roots[0]}/remote-cache-{server_id}")
-        )
+        self.remote = self._remote_logs(f"{folders.roots[0]}/remote-cache-{server_id}", owner)
         self.tables = Tables(view, metrics, settings["durability"], self._kernels.check_peer_rows)
         self._watch = self._clock_watch(folders.roots[0], f"tablet-{server_id}")
         self.tablets = Tablets(
@@ -179,6 +172,18 @@ class TabletNode:
             metrics=self._metrics,
             tells=False,  # the coordinator does
         )
+
+    def _remote_logs(self, cache: str, owner: LakeOwner | None) -> RemoteLogs | None:
+        access = RemoteAccess.of(self._settings, owner)
+        return None if access is None else RemoteLogs(self._world, access, self._metrics, cache)
+
+    def _reads_of_indexes(self) -> RunReads:
+        """Of indexes on disk: several at a time, where there are threads."""
+        assert self._shared.keys.index_budget is not None
+        reads = self._shared.keys.index_budget.reads
+        if not isinstance(self._world.offload, InlineOffload):
+            reads.read = ParallelReads()
+        return reads
 
     def _make_threads(self) -> None:
         """The threads: for short work on tablets, for syncs, for long jobs, and for files that are copied."""
